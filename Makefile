@@ -1,0 +1,64 @@
+# make help says what there is. Options: PYTHON=<interpreter that has the packages> skips .venv;
+# BASE_PYTHON=<python 3.11 or newer> makes it; GPU=1 takes torch with CUDA and the gpu extra.
+
+BASE_PYTHON ?= python3
+VENV := .venv
+
+ifdef PYTHON
+  PY := $(PYTHON)
+  READY :=
+  READY_DEV :=
+else
+  PY := $(VENV)/bin/python
+  READY := $(VENV)/ready$(if $(GPU),-gpu)
+  READY_DEV := $(READY)-dev
+endif
+
+SERVE_ARGS = $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT)) $(ARGS)
+BENCH_ARGS = $(if $(MODEL),--model $(MODEL)) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve bench-agent bench-startup test tests lint types clean
+
+help:
+	@echo "make serve          serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
+	@echo "make bench-agent    replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
+	@echo "make bench-startup  time from command to ready, second start"
+	@echo "make test           tests, lint and types"
+	@echo "make setup          only create .venv  [GPU=1]"
+	@echo "make clean          remove .venv, results/ and caches of tools"
+	@echo "ARGS=--help lists the options of serve and bench-agent"
+
+setup: $(READY)
+
+$(VENV)/ready $(VENV)/ready-gpu: pyproject.toml tools/setup_env.py
+	$(BASE_PYTHON) tools/setup_env.py $(if $(GPU),--gpu)
+	@touch $@
+
+$(VENV)/ready-dev $(VENV)/ready-gpu-dev: pyproject.toml tools/setup_env.py
+	$(BASE_PYTHON) tools/setup_env.py $(if $(GPU),--gpu) --dev
+	@touch $@ $(READY)
+
+serve: $(READY)
+	@exec $(PY) -m server $(SERVE_ARGS)
+
+bench-agent: $(READY)
+	@exec $(PY) -m workloads bench-agent $(BENCH_ARGS)
+
+bench-startup: $(READY)
+	@exec $(PY) -m workloads bench-startup $(if $(MODEL),--model $(MODEL)) $(ARGS)
+
+test: lint types tests
+
+tests: $(READY_DEV)
+	$(PY) -m pytest $(ARGS)
+
+lint: $(READY_DEV)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(READY_DEV)
+	$(PY) -m mypy
+
+clean:
+	rm -rf $(VENV) results build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,17 @@
+"""Which requests run in the next step, and how far. Decides; touches no tensor and no clock."""
+
+from scheduler.budget import Limits
+from scheduler.plan import NewToken, ScheduledSpan, StepPlan
+from scheduler.request import Request, State
+from scheduler.scheduler import Counters, Scheduler
+
+__all__ = [
+    "Counters",
+    "Limits",
+    "NewToken",
+    "Request",
+    "ScheduledSpan",
+    "Scheduler",
+    "State",
+    "StepPlan",
+]

@@ -1,0 +1,73 @@
+"""What fits: pure arithmetic over tokens and blocks. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of a step.
+
+    ``max_step_tokens``: tokens computed in one step, prefill chunks and decodes together.
+    ``max_running``: requests that hold blocks at a time. ``max_passed_by``: later arrivals that
+    may be admitted before a waiting request; after that many it is the next one.
+    """
+
+    max_step_tokens: int = 512
+    max_running: int = 64
+    max_passed_by: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("max_step_tokens", "max_running"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_running > self.max_step_tokens:
+            raise ValueError(
+                f"max_running ({self.max_running}) must not exceed max_step_tokens "
+                f"({self.max_step_tokens}): every running request gets a token in each step"
+            )
+        if self.max_passed_by < 0:
+            raise ValueError(f"max_passed_by must be at least 0, not {self.max_passed_by}")
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold ``num_tokens`` tokens."""
+    return -(-num_tokens // block_size)
+
+
+def blocks_missing(num_tokens: int, blocks_held: int, block_size: int) -> int:
+    """Blocks to allocate so that the first ``num_tokens`` tokens have a place."""
+    return max(0, blocks_for(num_tokens, block_size) - blocks_held)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCost:
+    """What admitting a request takes from the available blocks (free ones and evictable ones).
+
+    A hit saves ``matched`` blocks of ``needed``, but those of them that nobody pins yet
+    (``newly_pinned``) stop being evictable.
+    """
+
+    needed: int
+    matched: int
+    newly_pinned: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks fewer to hand out to others."""
+        return max(0, self.needed - self.matched) + self.newly_pinned
+
+
+def fits(cost: AdmissionCost, available: int, reserved: int) -> bool:
+    """Whether it can be admitted and the running ones still get their ``reserved`` blocks."""
+    return cost.blocks + reserved <= available
+
+
+def prefill_share(budget: int, *, others_wait: bool) -> int:
+    """How much of the tokens left in a step one long prompt may take.
+
+    A quarter is kept for the waiting requests: one that is short, or has most of its prompt cached,
+    then gets its first token next to a long prompt and not after it.
+    """
+    return budget - budget // 4 if others_wait else budget

@@ -1,0 +1,344 @@
+"""Continuous batching: each step gives every running request some tokens and admits waiting ones.
+
+    submit -> waiting --plan: match, lease, allocate--> running --commit: publish--> finished
+                 ^                                         |
+                 +------------- preempt: release ----------+
+
+``plan`` decides and takes blocks; the caller computes the plan; ``commit`` records what was
+computed, publishes full blocks and ends requests. Between the two nothing else may be called but
+``plan``'s reader. One thread; no tensor; no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from radix_engine.cache import PrefixCache, audit
+from scheduler.budget import (
+    AdmissionCost,
+    Limits,
+    blocks_for,
+    blocks_missing,
+    fits,
+    prefill_share,
+)
+from scheduler.plan import NewToken, ScheduledSpan, StepPlan
+from scheduler.queue import WaitingQueue, matched_tokens
+from scheduler.request import Request, State
+
+
+@dataclass(slots=True)
+class Counters:
+    """Token and request counts since the start. Prompt tokens are counted once, at first admission.
+
+    ``cached_tokens`` + ``computed_tokens`` + ``cached_late_tokens`` = ``prompt_tokens`` for
+    requests whose prompt was finished: served from the tree at first admission, run through the
+    model for the first time, and found in the tree after a preemption. ``recomputed_tokens`` ran
+    again after one.
+    """
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cached_late_tokens: int = 0
+    computed_tokens: int = 0
+    recomputed_tokens: int = 0
+    generated_tokens: int = 0
+    requests_finished: int = 0
+    requests_aborted: int = 0
+    preemptions: int = 0
+
+
+class Scheduler:
+    """Plans steps over one prefix cache within ``limits``."""
+
+    def __init__(self, cache: PrefixCache, limits: Limits) -> None:
+        self.cache = cache
+        self.limits = limits
+        self.counters = Counters()
+        self._waiting = WaitingQueue(limits.max_passed_by)
+        self._running: dict[int, Request] = {}  # in order of admission
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that hold no blocks."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold blocks."""
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step has anything to do."""
+        return bool(self._running) or len(self._waiting) > 0
+
+    def requests(self) -> Iterator[Request]:
+        """All that are not finished."""
+        yield from self._running.values()
+        yield from self._waiting
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises ValueError if it could never run, however empty the memory."""
+        most_computed = request.num_prompt_tokens + request.max_new_tokens - 1
+        room = self.cache.pool.num_blocks * self.cache.block_size
+        if most_computed > room:
+            raise ValueError(f"{most_computed} tokens never fit in KV memory of {room} tokens")
+        if request.request_id in self._running or request.request_id in self._waiting:
+            raise ValueError(f"request_id {request.request_id} is in use: every request needs its own")
+        self._waiting.add(request)
+
+    def plan(self) -> StepPlan:
+        """The next step. Takes the blocks it needs: evicts, then preempts whoever came last."""
+        spans: dict[int, ScheduledSpan] = {}
+        preempted = self._plan_running(spans)
+        if not preempted:
+            self._admit(spans)
+        return StepPlan(tuple(spans.values()), tuple(preempted))
+
+    def commit(self, plan: StepPlan, tokens: Sequence[int]) -> list[NewToken]:
+        """Record a computed step; ``tokens`` are the sampled ones, in ``plan.sampling``'s order."""
+        sampling = plan.sampling
+        if len(tokens) != len(sampling):
+            raise ValueError(f"{len(sampling)} requests wait for a token, {len(tokens)} came")
+        self.counters.steps += 1
+        for span in plan.spans:
+            self._count_computed(span)
+            span.request.num_computed_tokens = span.start + span.count
+            self._publish(span.request)
+        results = []
+        for span, token in zip(sampling, tokens, strict=True):
+            request = span.request
+            request.tokens.append(token)
+            self.counters.generated_tokens += 1
+            reason = _finish_reason(request, token)
+            if reason is not None:
+                self.finish(request)
+            results.append(NewToken(request, token, reason))
+        return results
+
+    def finish(self, request: Request) -> None:
+        """End a request that has its answer; what it published stays in the tree."""
+        if self._end(request):
+            self.counters.requests_finished += 1
+
+    def abort(self, request: Request) -> None:
+        """End a request in any state, between two steps. Again is a no-op."""
+        if self._end(request):
+            self.counters.requests_aborted += 1
+
+    def audit(self) -> list[str]:
+        """The cache's full audit over everything that requests hold; empty when all is well."""
+        size = self.cache.block_size
+        holders = list(self._running.values())
+        private = [request.private_tail(size) for request in holders]
+        leases = [request.lease for request in holders if request.lease is not None]
+        problems = audit(self.cache, private, leases)
+        for request in self._waiting:
+            if request.lease is not None or request.block_table:
+                problems.append(f"request {request.request_id} waits and holds blocks")
+        return problems
+
+    # Running requests
+
+    def _plan_running(self, spans: dict[int, ScheduledSpan]) -> list[Request]:
+        """Spans for the running: those that need one token, then prompts with what is left."""
+        preempted: list[Request] = []
+        tokens_left = self.limits.max_step_tokens
+        decoding = [r for r in self._running.values() if r.remaining_tokens == 1]
+        prefilling = [r for r in self._running.values() if r.remaining_tokens > 1]
+        for request in decoding + prefilling:
+            if tokens_left == 0:
+                break
+            if request.state is not State.RUNNING:
+                continue  # preempted for one before it
+            count = request.remaining_tokens
+            if count > 1:
+                others_wait = len(self._waiting) > 0 or request is not prefilling[-1]
+                share = prefill_share(tokens_left, others_wait=others_wait)
+                count = min(count, share)
+            if self._take_blocks(request, count, spans, preempted):
+                spans[request.request_id] = _span(request, count)
+                tokens_left = self.limits.max_step_tokens - _tokens(spans)
+        return preempted
+
+    def _take_blocks(
+        self,
+        request: Request,
+        count: int,
+        spans: dict[int, ScheduledSpan],
+        preempted: list[Request],
+    ) -> bool:
+        """Make room for ``count`` more tokens, preempting the last admitted if it must.
+
+        False when the request itself was the last.
+        """
+        while not self._extend(request, count):
+            victim = next(reversed(self._running.values()))
+            spans.pop(victim.request_id, None)
+            self._preempt(victim)
+            preempted.append(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _extend(self, request: Request, count: int) -> bool:
+        """Make the block table cover ``count`` more tokens, if enough blocks are available."""
+        end = request.num_computed_tokens + count
+        missing = blocks_missing(end, len(request.block_table), self.cache.block_size)
+        blocks = self.cache.allocate(missing)
+        if blocks is None:
+            return False
+        request.block_table.extend(blocks)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Take a running request's blocks back; it waits again, before later arrivals.
+
+        What it published stays in the tree until it is evicted, so it may well find that again.
+        """
+        self._let_go(request)
+        request.most_computed_tokens = max(
+            request.most_computed_tokens, request.num_computed_tokens
+        )
+        request.num_computed_tokens = 0
+        request.preemptions += 1
+        request.state = State.WAITING
+        self.counters.preemptions += 1
+        self._waiting.add(request)
+
+    # Waiting requests
+
+    def _admit(self, spans: dict[int, ScheduledSpan]) -> None:
+        tokens_left = self.limits.max_step_tokens - _tokens(spans)
+        if not self._waiting or tokens_left == 0 or self.num_running >= self.limits.max_running:
+            return
+        reserved = sum(self._growth(running) for running in self._running.values())
+        for request in self._waiting.in_order(self.cache):
+            if tokens_left == 0 or self.num_running >= self.limits.max_running:
+                return
+            first = self._waiting.goes_first(request)
+            if not first and self._computed_by_another(request):
+                continue
+            if not self._fits(request, reserved):
+                if first:
+                    return  # its room must not go to others any more
+                continue
+            share = prefill_share(tokens_left, others_wait=len(self._waiting) > 1)
+            self._start(request)
+            count = min(request.remaining_tokens, max(1, share))
+            if not self._extend(request, count):
+                raise RuntimeError(f"request {request.request_id} was admitted without room")
+            reserved += self._growth(request)
+            spans[request.request_id] = _span(request, count)
+            tokens_left = self.limits.max_step_tokens - _tokens(spans)
+            if not first and any(self._waiting.goes_first(waiting) for waiting in self._waiting):
+                return  # one has been passed as often as it may be: the next step begins with it
+
+    def _fits(self, request: Request, reserved: int) -> bool:
+        size = self.cache.block_size
+        matched = matched_tokens(request, self.cache)
+        pinned = self.cache.unpinned_blocks(request.match) if matched and request.match else 0
+        cost = AdmissionCost(blocks_for(len(request.tokens), size), matched // size, pinned)
+        return fits(cost, self.cache.available_blocks, reserved)
+
+    def _growth(self, request: Request) -> int:
+        """Blocks kept for a running request: the rest of its tokens, and the next block."""
+        size = self.cache.block_size
+        return blocks_missing(len(request.tokens) + size, len(request.block_table), size)
+
+    def _start(self, request: Request) -> None:
+        matched = matched_tokens(request, self.cache)
+        if matched and request.match is not None:
+            request.lease = self.cache.lease(request.match)
+        else:
+            request.lease = self.cache.lease_nothing()
+        request.match = None
+        request.block_table = request.lease.blocks()
+        request.num_computed_tokens = matched
+        if request.cached_tokens is None:
+            request.cached_tokens = matched
+            self.counters.prompt_tokens += request.num_prompt_tokens
+            self.counters.cached_tokens += matched
+        else:
+            late = min(matched, request.num_prompt_tokens) - request.most_computed_tokens
+            self.counters.cached_late_tokens += max(0, late)
+            request.most_computed_tokens = max(request.most_computed_tokens, matched)
+        self._waiting.admitted(request)
+        request.state = State.RUNNING
+        self._running[request.request_id] = request
+
+    def _computed_by_another(self, request: Request) -> bool:
+        """Whether a running request is about to compute the next block of this one's prompt.
+
+        Then it is better to wait for that block than to compute it twice.
+        """
+        if not request.uses_cache:
+            return False
+        end = matched_tokens(request, self.cache) + self.cache.block_size
+        if end >= len(request.tokens):
+            return False
+        head = request.tokens[:end]
+        return any(
+            running.uses_cache
+            and running.num_computed_tokens < end <= running.num_prompt_tokens
+            and running.tokens[:end] == head
+            for running in self._running.values()
+        )
+
+    # Shared by all ways
+
+    def _count_computed(self, span: ScheduledSpan) -> None:
+        request, end = span.request, span.start + span.count
+        again = max(0, min(end, request.most_computed_tokens) - span.start)
+        self.counters.recomputed_tokens += again
+        first_time_end = min(end, request.num_prompt_tokens)
+        self.counters.computed_tokens += max(0, first_time_end - (span.start + again))
+
+    def _publish(self, request: Request) -> None:
+        lease = request.lease
+        assert lease is not None
+        size = self.cache.block_size
+        start, end = lease.num_tokens, request.num_computed_tokens // size * size
+        if not request.uses_cache or start == end:
+            return
+        first, last = start // size, end // size
+        run = request.tokens[start:end].tobytes()
+        request.block_table[first:last] = self.cache.publish(
+            lease, run, request.block_table[first:last]
+        )
+
+    def _end(self, request: Request) -> bool:
+        if request.state is State.FINISHED:
+            return False
+        self._waiting.discard(request)
+        self._let_go(request)
+        request.state = State.FINISHED
+        return True
+
+    def _let_go(self, request: Request) -> None:
+        """Give back all that a request holds."""
+        self._running.pop(request.request_id, None)
+        if request.lease is not None:
+            self.cache.free(request.private_tail(self.cache.block_size))
+            self.cache.release(request.lease)
+        request.lease = None
+        request.block_table = request.block_table[:0]
+
+
+def _span(request: Request, count: int) -> ScheduledSpan:
+    return ScheduledSpan(request, request.num_computed_tokens, count)
+
+
+def _tokens(spans: dict[int, ScheduledSpan]) -> int:
+    return sum(span.count for span in spans.values())
+
+
+def _finish_reason(request: Request, token: int) -> str | None:
+    if token in request.stop_token_ids:
+        return "stop"
+    if request.num_new_tokens >= request.max_new_tokens:
+        return "length"
+    return None
