@@ -33,16 +33,11 @@ class Node:
         return len(self.run) // TOKEN_BYTES
 
 
-def new_root() -> Node:
+def new_root(now: float) -> Node:
     """The start of an empty tree."""
-    return Node(b"", token_array(), None)
-
-
-def root_of(node: Node) -> Node:
-    """The root above a node. Cost: its depth."""
-    while node.parent is not None:
-        node = node.parent
-    return node
+    root = Node(b"", token_array(), None)
+    root.last_used = now
+    return root
 
 
 def split(node: Node, at_bytes: int, block_bytes: int) -> Node:

@@ -55,7 +55,7 @@ class PrefixCache:
             raise ValueError(f"block_size must be at least 1 token, not {block_size}")
         self.block_size = block_size
         self.pool = BlockPool(num_blocks)
-        self.root = new_root()
+        self.root = new_root(clock())
         self.detached: list[Node] = []  # roots of flushed trees that leases still pin
         self.leaves = LruLeaves()
         self.counters = CacheCounters()
@@ -238,7 +238,7 @@ class PrefixCache:
         Running requests are untouched: what they pin stays theirs in a detached tree, out of reach
         of new ones, and comes back as their leases end.
         """
-        old, self.root = self.root, new_root()
+        old, self.root = self.root, new_root(self._clock())
         self.leaves.clear()
         freed = token_array()
         todo = [old]
@@ -306,11 +306,12 @@ class PrefixCache:
         """Count an access to the whole path; it is pinned, so no index holds its old ticks."""
         self._tick += 1
         now = self._clock()
-        while node.parent is not None:
-            node.tick = self._tick
-            node.last_used = now
-            node.hits += hit
-            node = node.parent
+        walk: Node | None = node
+        while walk is not None:
+            walk.tick = self._tick
+            walk.last_used = now
+            walk.hits += hit
+            walk = walk.parent
 
     def _remove(self, leaf: Node) -> None:
         parent = leaf.parent

@@ -1,0 +1,78 @@
+"""The memory that holds K and V of all cached tokens, in blocks."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import torch
+
+
+class KVMemory:
+    """K and V of ``num_blocks`` blocks, one tensor per layer, allocated once and zeroed.
+
+    A layer's tensor has the shape [num_blocks, 2, block_size, num_kv_heads, head_dim]: K of a block
+    at index 0 of the second dimension and V at index 1, each with tokens before heads (the layout
+    that FlashInfer calls NHD). On a CPU the addresses are taken at once, but the kernel supplies
+    (zeroed) memory as blocks are first written, so a large memory costs no time at the start.
+    Raises ValueError for sizes below 1, OSError or RuntimeError when the memory cannot be had.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
+        sizes = {
+            "num_layers": num_layers,
+            "num_blocks": num_blocks,
+            "block_size": block_size,
+            "num_kv_heads": num_kv_heads,
+            "head_dim": head_dim,
+        }
+        for field, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"{field} must be at least 1, not {value}")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.dtype = dtype
+        self.device = torch.device("cpu") if device is None else device
+        shape = (num_blocks, 2, block_size, num_kv_heads, head_dim)
+        self.layers: tuple[torch.Tensor, ...] = tuple(
+            _zeros(shape, dtype, self.device) for _ in range(num_layers)
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all layers together."""
+        return sum(layer.nbytes for layer in self.layers)
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block's K and V in all layers."""
+        return self.num_bytes // self.num_blocks
+
+    def rows(self, layer: int) -> torch.Tensor:
+        """A layer's memory as rows: a view [num_blocks * 2 * block_size, num_kv_heads, head_dim].
+
+        The K of the token at offset ``o`` of block ``b`` is row ``2 * block_size * b + o``, its V
+        the row ``block_size`` further on.
+        """
+        tensor = self.layers[layer]
+        return tensor.view(-1, *tensor.shape[3:])
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch.zeros writes every byte, which takes a second per gigabyte or two.
+    size = math.prod(shape) * dtype.itemsize
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

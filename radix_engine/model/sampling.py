@@ -1,0 +1,163 @@
+"""Choosing the next token of each request from its logits, without state.
+
+The random number of a token is a function of the request's seed and of the token's index in the
+answer. So a token depends neither on the requests that share its batch nor on how often its own
+request was preempted, and a seed given twice gives the same answer twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+_SEED_LIMIT = 2**63
+_TOP_K_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens.
+
+    ``temperature`` (0 or more): 0 always takes the likeliest token. ``top_k``: only the k likeliest
+    tokens (0 or -1: all). ``top_p`` (0 to 1): of those, the smallest set of likeliest tokens whose
+    renormalised probabilities reach this sum; never fewer than one token. ``seed``: makes the
+    answer repeatable; None leaves the choice of a seed to the engine. Raises ValueError naming
+    the field and its range.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
+            raise ValueError(
+                f"temperature must be a finite number of at least 0, not {self.temperature!r}"
+            )
+        if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
+            raise ValueError(f"top_p must be a number from 0 to 1, not {self.top_p!r}")
+        if not _is_integer(self.top_k) or not -1 <= self.top_k <= _TOP_K_LIMIT:
+            raise ValueError(
+                f"top_k must be a whole number from -1 to {_TOP_K_LIMIT} "
+                f"(0 and -1: no limit), not {self.top_k!r}"
+            )
+        if self.seed is not None and (
+            not _is_integer(self.seed) or not -_SEED_LIMIT <= self.seed < _SEED_LIMIT
+        ):
+            raise ValueError(
+                f"seed must be a whole number from -2**63 to 2**63 - 1, not {self.seed!r}"
+            )
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken, whatever the seed."""
+        return self.temperature == 0 or self.top_k == 1 or self.top_p == 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """The request behind one row of logits.
+
+    ``seed`` is the request's resolved seed (``params.seed`` or the one chosen for it); ``index``
+    counts the tokens it has generated so far.
+    """
+
+    params: SamplingParams
+    seed: int
+    index: int
+
+
+def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """Choose one token per row of ``logits`` (float, [len(rows), vocabulary]).
+
+    Rows are independent of each other. Greedy rows cost one argmax together; rows with neither
+    top_k nor top_p a softmax and a cumulative sum in float64; the others a sort besides.
+    Raises ValueError when the number of rows differs from ``len(rows)``.
+    """
+    if logits.dim() != 2 or logits.shape[0] != len(rows):
+        raise ValueError(f"logits of shape {tuple(logits.shape)} do not fit {len(rows)} rows")
+    if not rows:
+        return []
+    drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy]
+    tokens = [0] * len(rows) if len(drawn) == len(rows) else logits.argmax(dim=-1).tolist()
+    vocabulary = logits.shape[1]
+    plain = [i for i in drawn if not _is_filtered(rows[i].params, vocabulary)]
+    filtered = [i for i in drawn if _is_filtered(rows[i].params, vocabulary)]
+    for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):
+        if group:
+            scores = logits if len(group) == len(rows) else logits[group]
+            chosen = draw(scores, [rows[i] for i in group])
+            for i, token in zip(group, chosen.tolist(), strict=True):
+                tokens[i] = token
+    return tokens
+
+
+def uniform(seed: int, index: int) -> float:
+    """The random number in [0, 1) for the token with this index: 53 bits of a BLAKE2b hash."""
+    digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+def _draw_plain(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+    probabilities = _scaled(logits, rows).softmax(dim=-1)
+    return _invert(probabilities.cumsum(dim=-1), rows)
+
+
+def _draw_filtered(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+    """As above, over the tokens that top_k and then top_p leave, likeliest first."""
+    vocabulary = logits.shape[1]
+    # A stable sort keeps equal logits in the order of their ids, so ties depend on nothing else.
+    # It runs on the logits as they come; scaling keeps their order.
+    limit = max(_top_k(row.params, vocabulary) for row in rows)
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    scores = _scaled(ordered[:, :limit], rows)
+    top_k = _column([_top_k(row.params, vocabulary) for row in rows], scores)
+    scores.masked_fill_(torch.arange(limit, device=scores.device) >= top_k, -math.inf)
+    probabilities = scores.softmax(dim=-1)
+    before = probabilities.cumsum(dim=-1) - probabilities
+    top_p = _column([row.params.top_p for row in rows], scores)
+    beyond = (before >= top_p) & (top_p < 1)
+    beyond[:, 0] = False
+    probabilities.masked_fill_(beyond, 0.0)
+    picks = _invert(probabilities.cumsum(dim=-1), rows)
+    return order.gather(1, picks.unsqueeze(1)).squeeze(1)
+
+
+def _scaled(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+    """Logits over temperature in float64, shifted to a maximum of 0 so that nothing overflows."""
+    scores = logits.to(torch.float64)
+    scores = scores - scores.amax(dim=-1, keepdim=True)
+    return scores.div_(_column([row.params.temperature for row in rows], scores))
+
+
+def _invert(cumulative: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+    """The first column whose cumulative sum exceeds the row's random share of the total."""
+    total = cumulative[:, -1:].contiguous()
+    target = total * _column([uniform(row.seed, row.index) for row in rows], cumulative)
+    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
+
+
+def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=like.device).unsqueeze(1)
+
+
+def _top_k(params: SamplingParams, vocabulary: int) -> int:
+    return min(params.top_k, vocabulary) if params.top_k > 0 else vocabulary
+
+
+def _is_filtered(params: SamplingParams, vocabulary: int) -> bool:
+    return params.top_p < 1 or _top_k(params, vocabulary) < vocabulary
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,70 @@
+"""``python -m server``: load a model and serve it until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+
+from tqdm import tqdm
+
+from radix_engine.memory.sizing import format_size
+from radix_engine.model.errors import ModelError
+from server.command_line import ServerOptions, parse
+from server.engine import Engine
+from server.http.lifecycle import bind, serve
+
+
+def main() -> int:
+    """Run the server; the exit status is 0 after a clean end."""
+    options = parse()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    listener = bind(options.host, options.port)  # before the long part, so that a clash shows now
+    try:
+        engine = load(options)
+    except (ModelError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+    def on_ready(address: str) -> None:
+        print(ready_message(engine, address), flush=True)
+
+    serve(engine, options.host, options.port, options.grace_s, on_ready, bound=listener)
+    return 0
+
+
+def load(options: ServerOptions) -> Engine:
+    """Load the engine, with a progress bar where somebody watches."""
+    with tqdm(desc="Loading", unit=" layers", leave=False, disable=None) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return Engine.load(options.engine, progress)
+
+
+def ready_message(engine: Engine, address: str) -> str:
+    """What the server says when it can be used."""
+    info = engine.info
+    size = format_size(info.kv_tokens * info.kv_bytes_per_token)
+    body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    curl = f"curl {address}/v1/chat/completions -H 'Content-Type: application/json' -d "
+    return "\n".join(
+        (
+            f"Ready at {address}",
+            f"  model         {info.model}, {info.dtype}, "
+            f"context of {info.context_length:,} tokens",
+            f"  KV memory     {size}: {info.num_blocks:,} blocks of {info.block_size} tokens = "
+            f"{info.kv_tokens:,} tokens, {info.kv_bytes_per_token:,} bytes each",
+            f"  prefix cache  {'on' if info.prefix_cache else 'off'}",
+            "Ask it something:",
+            f"  {curl}{shlex.quote(body)}",
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""One request's answer on its way to whoever asked: tokens in, pieces of text out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from radix_engine.model.sampling import SampleRow
+from scheduler import Request
+from server.outputs import GenerationParams, Output, Usage
+from server.stop_strings import StopStrings
+from server.text import Detokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Answer:
+    """Joins a scheduler's request with its text, its sampling and its receiver.
+
+    ``on_output`` is called on the engine's thread; its last call, and only that, has a finish
+    reason.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        params: GenerationParams,
+        seed: int,
+        detokenizer: Detokenizer,
+        on_output: Callable[[Output], None],
+    ) -> None:
+        self.request = request
+        self._params = params
+        self._seed = seed
+        self._detokenizer = detokenizer
+        self._stops = StopStrings(params.stop)
+        self._on_output = on_output
+        self.ended = False
+
+    def sample_row(self) -> SampleRow:
+        """How to choose the next token."""
+        return SampleRow(self._params.sampling, self._seed, self.request.num_new_tokens)
+
+    def push(self, token: int, finish_reason: str | None) -> bool:
+        """Send a new token's text. True when a stop string ends the answer here.
+
+        With ``stop`` the token is an end-of-text token and no part of the text.
+        """
+        piece = "" if finish_reason == "stop" else self._detokenizer.push(token)
+        if finish_reason is not None:
+            piece += self._detokenizer.flush()
+        text, stopped = self._stops.push(piece)
+        if stopped:
+            finish_reason = "stop"
+        elif finish_reason is not None:
+            text += self._stops.flush()
+        self._send(text, (token,), finish_reason)
+        return stopped
+
+    def end(self, finish_reason: str, error: str | None = None) -> None:
+        """End the answer without a further token (``abort`` or ``error``); once."""
+        if not self.ended:
+            text, stopped = self._stops.push(self._detokenizer.flush())
+            if not stopped:
+                text += self._stops.flush()
+            self._send(text, (), finish_reason, error)
+
+    def _send(
+        self,
+        text: str,
+        tokens: tuple[int, ...],
+        finish_reason: str | None,
+        error: str | None = None,
+    ) -> None:
+        self.ended = finish_reason is not None
+        request = self.request
+        usage = Usage(request.num_prompt_tokens, request.num_new_tokens, request.cached_tokens or 0)
+        output = Output(request.request_id, text, tokens, finish_reason, usage, error)
+        try:
+            self._on_output(output)
+        except Exception:  # whoever asked must not be able to stop the others' answers
+            logger.exception("the receiver of request %d failed", request.request_id)

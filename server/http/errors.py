@@ -1,0 +1,118 @@
+"""Errors in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from server.errors import RequestRefused
+
+
+class ApiError(Exception):
+    """An answer other than 200.
+
+    ``status`` is the HTTP status, ``message`` says what is wrong and what to do, ``param`` names
+    the field, ``code`` is a stable word for programs.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body that clients read."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": "invalid_request_error" if self.status < 500 else "server_error",
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        """The whole HTTP response, with ``headers`` added."""
+        return JSONResponse(self.body(), self.status, {**self.headers, **(headers or {})})
+
+
+def from_refusal(refusal: RequestRefused, *, param: str | None, where: str = "") -> ApiError:
+    """The HTTP error for what the engine refused.
+
+    ``param`` replaces the engine's word "prompt" by the endpoint's own field; ``where`` names the
+    prompt, when a request has several.
+    """
+    name = param if refusal.param == "prompt" else refusal.param
+    message = f"{where}: {refusal.message}" if where else refusal.message
+    return ApiError(refusal.status, message, param=name, code=refusal.code)
+
+
+def shutting_down() -> ApiError:
+    """The refusal of new work while the server ends."""
+    return ApiError(
+        503,
+        "The server is shutting down and takes no new requests. Send the request to another "
+        "server, or again once this one is back.",
+        code="server_shutting_down",
+        headers={"Connection": "close"},
+    )
+
+
+def engine_stopped() -> ApiError:
+    """The refusal of work that needs the engine after the engine's thread has died."""
+    return ApiError(
+        503,
+        "The engine has stopped and cannot answer. Restart the server; its log says why.",
+        code="engine_stopped",
+    )
+
+
+def unexpected() -> ApiError:
+    """What a client sees of a fault of ours. The details are in the log."""
+    return ApiError(
+        500,
+        "The server failed on this request; others are not affected. Its log has the details.",
+        code="internal_error",
+    )
+
+
+def install_handlers(app: FastAPI, paths: str) -> None:
+    """Make the app answer unknown paths, wrong methods and ApiError in OpenAI's form.
+
+    ``paths`` lists the paths that exist, for the message of a 404.
+    """
+
+    async def api_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        return error.response()
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path, method = request.url.path, request.method
+        headers = dict(error.headers or {})
+        if error.status_code == 404:
+            message, code = f"There is no {path} here. Known paths: {paths}.", "unknown_path"
+        elif error.status_code == 405:
+            allowed = headers.get("Allow", "another method")
+            message, code = f"{path} does not take {method}. Use {allowed}.", "method_not_allowed"
+        else:
+            message, code = str(error.detail), "http_error"
+        return ApiError(error.status_code, message, code=code, headers=headers).response()
+
+    app.add_exception_handler(ApiError, api_error)
+    app.add_exception_handler(HTTPException, http_error)

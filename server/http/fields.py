@@ -1,0 +1,175 @@
+"""The request fields that both endpoints share, with their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from radix_engine.model.sampling import SamplingParams
+from server.http.errors import ApiError
+from server.http.unsupported import NEUTRAL, refuse_unsupported
+
+MAX_TOKENS_LIMIT = 2**31 - 1
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1000
+_HEADER_NAMES = 32
+_HEADER_NAME_CHARACTERS = 64
+
+# Strict: "16" is not 16 and true is not 1. Extra fields are kept, so that they can be named.
+_STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    listed = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(listed, list):
+        raise ValueError("stop must be a string or a list of strings.")
+    if len(listed) > MAX_STOPS:
+        raise ValueError(f"stop has {len(listed)} strings; the limit is {MAX_STOPS}.")
+    for index, text in enumerate(listed):
+        name = "stop" if isinstance(value, str) else f"stop[{index}]"
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be a string.")
+        if not 1 <= len(text) <= MAX_STOP_CHARACTERS:
+            raise ValueError(
+                f"{name} has {len(text)} characters; it must have 1 to {MAX_STOP_CHARACTERS}."
+            )
+    return tuple(listed)
+
+
+Stops = Annotated[
+    tuple[str, ...],
+    PlainValidator(_stops),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARACTERS},
+                {
+                    "type": "array",
+                    "maxItems": MAX_STOPS,
+                    "items": {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARACTERS},
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+class StreamOptions(BaseModel):
+    """Options of a streamed answer."""
+
+    model_config = _STRICT
+
+    include_usage: bool | None = Field(
+        None,
+        description="Send the token counts in a chunk of their own, with no choices, before "
+        "[DONE]. Otherwise they are on the chunk that carries the last finish_reason.",
+    )
+
+
+class SharedFields(BaseModel):
+    """What /v1/completions and /v1/chat/completions have in common."""
+
+    model_config = _STRICT
+
+    model: str | None = Field(
+        None, description="The served model's name, as GET /v1/models gives it; may be left out."
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_TOKENS_LIMIT,
+        description=f"The most tokens to generate, a whole number from 1 to {MAX_TOKENS_LIMIT}. "
+        "What does not fit in the context is cut off with finish_reason length.",
+    )
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        description="Sampling temperature, a number from 0 (always the likeliest token) to 2; "
+        "default 1.",
+    )
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Sample from the likeliest tokens whose probabilities sum to this, a number "
+        "above 0 up to 1 (off); default 1.",
+    )
+    top_k: int | None = Field(
+        None,
+        ge=-1,
+        le=2**31 - 1,
+        description="Sample from this many likeliest tokens, a whole number of at least 1; 0 or "
+        "-1 (the default): no limit.",
+    )
+    seed: int | None = Field(
+        None,
+        ge=-(2**63),
+        le=2**63 - 1,
+        description="Makes sampling repeatable, a whole number of 64 bits (-2**63 to 2**63 - 1); "
+        "default: another one for each request.",
+    )
+    stop: Stops = Field(
+        (),
+        description=f"A string, or a list of at most {MAX_STOPS} strings, of 1 to "
+        f"{MAX_STOP_CHARACTERS} characters. The answer ends before the first that appears.",
+    )
+    stream: bool | None = Field(
+        None, description="true: send the answer as server-sent events while it is generated."
+    )
+    stream_options: StreamOptions | None = Field(
+        None, description="Options for stream: true, an object such as {include_usage: true}."
+    )
+    n: int | None = Field(
+        None, ge=1, le=1, description="Answers per prompt: only 1. Send the request again for more."
+    )
+    user: str | None = Field(None, description="A label of yours, a string. Not used.")
+    metadata: dict[str, Any] | None = Field(
+        None, description="Labels of yours, an object. Not used."
+    )
+
+    def sampling(self) -> SamplingParams:
+        """How to choose tokens, with OpenAI's defaults for what was left out."""
+        return SamplingParams(
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=max(self.top_k or 0, 0),
+            seed=self.seed,
+        )
+
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk of its own."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def check(self, served: str) -> None:
+        """Raise ApiError for another model's name (404) or an unsupported field (400)."""
+        if self.model and self.model != served:
+            raise ApiError(
+                404,
+                f"This server serves {served!r}, not {self.model[:200]!r}. Send that name as "
+                "model, or leave model out.",
+                param="model",
+                code="model_not_found",
+            )
+        refuse_unsupported(self.model_extra or {})
+
+    def ignored(self) -> tuple[str, ...]:
+        """Names of the fields that were sent and have no effect."""
+        nested = (self.stream_options.model_extra or {}) if self.stream_options else {}
+        names = [name for name in self.model_extra or {} if name not in NEUTRAL]
+        return (*names, *(f"stream_options.{name}" for name in nested))
+
+
+def ignored_header(names: Iterable[str]) -> dict[str, str]:
+    """``X-Ignored-Fields`` for these names, made safe for a header and cut to a sane length."""
+    listed = list(names)
+    if not listed:
+        return {}
+    shown = [quote(name, safe="")[:_HEADER_NAME_CHARACTERS] for name in listed[:_HEADER_NAMES]]
+    if len(listed) > _HEADER_NAMES:
+        shown.append(f"and {len(listed) - _HEADER_NAMES} more")
+    return {"X-Ignored-Fields": ", ".join(shown)}

@@ -1,0 +1,37 @@
+"""The request bodies in the OpenAPI description.
+
+The endpoints read their bodies themselves (bounded, off the event loop), so FastAPI does not know
+the models of these bodies; here they are added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+_REF = "#/components/schemas/{model}"
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """``openapi_extra`` for a route whose body is ``model``."""
+    schema = {"$ref": _REF.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def stream_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The content of a 200 response that is a stream of ``model`` events when asked for."""
+    schema = {"$ref": _REF.format(model=model.__name__)}
+    return {"text/event-stream": {"schema": schema}}
+
+
+def add_models(schema: dict[str, Any], models: list[type[BaseModel]]) -> dict[str, Any]:
+    """``schema`` with the components that ``body_of`` and ``stream_of`` refer to."""
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REF
+    )
+    components = schema.setdefault("components", {}).setdefault("schemas", {})
+    for name, each in definitions["$defs"].items():
+        components.setdefault(name, each)
+    return schema

@@ -1,0 +1,182 @@
+"""The shapes of the answers, for the OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class _Exact(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PromptTokensDetails(_Exact):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int = Field(
+        ge=0, description="Prompt tokens taken from the prefix cache, at most prompt_tokens - 1."
+    )
+
+
+class UsageBody(_Exact):
+    """Token counts, summed over the prompts of the request."""
+
+    prompt_tokens: int = Field(ge=0, description="Tokens of the prompt.")
+    completion_tokens: int = Field(ge=0, description="Tokens generated.")
+    total_tokens: int = Field(ge=0, description="Both together.")
+    prompt_tokens_details: PromptTokensDetails
+
+
+class TextChoice(_Exact):
+    """The answer to one prompt, or a piece of it."""
+
+    index: int = Field(ge=0, description="The prompt's place in the request.")
+    text: str
+    logprobs: None = None
+    finish_reason: FinishReason | None = Field(
+        description="stop: end of text or a stop string; length: a limit; abort: the server ended; "
+        "null: more follows."
+    )
+
+
+class TextCompletion(_Exact):
+    """A whole answer, or one event of a stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    choices: list[TextChoice]
+    usage: UsageBody | None = None
+
+
+class AnswerMessage(_Exact):
+    """The assistant's message."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(_Exact):
+    """The answer to the conversation."""
+
+    index: int = Field(ge=0)
+    message: AnswerMessage
+    logprobs: None = None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(_Exact):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageBody
+
+
+class Delta(_Exact):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(_Exact):
+    """A piece of the answer."""
+
+    index: int = Field(ge=0)
+    delta: Delta
+    logprobs: None = None
+    finish_reason: FinishReason | None
+
+
+class ChatCompletionChunk(_Exact):
+    """One event of a streamed answer; the stream ends with ``data: [DONE]``."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    choices: list[ChunkChoice]
+    usage: UsageBody | None = None
+
+
+class ErrorDetail(_Exact):
+    """What went wrong and what to do."""
+
+    message: str
+    type: str
+    param: str | None = Field(description="The field it is about.")
+    code: str | None = Field(description="A stable word for programs.")
+
+
+class ErrorBody(_Exact):
+    """Every answer other than 200."""
+
+    error: ErrorDetail
+
+
+class ModelCard(_Exact):
+    """The served model."""
+
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When the server started, seconds since 1970.")
+    owned_by: str
+    max_model_len: int = Field(description="The context's length in tokens, prompt and answer.")
+
+
+class ModelList(_Exact):
+    """The one served model."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Health(_Exact):
+    """Whether requests are taken."""
+
+    status: Literal["ok", "shutting_down", "engine_stopped"]
+
+
+class Freed(_Exact):
+    """What a flush has freed."""
+
+    freed_blocks: int = Field(ge=0, description="Blocks given back; those in use are not.")
+
+
+class KVInfo(_Exact):
+    """The KV memory."""
+
+    blocks: int
+    block_size: int = Field(description="Tokens per block.")
+    tokens: int = Field(description="Tokens that fit.")
+    bytes_per_token: int
+
+
+class MemoryInfo(_Exact):
+    """The server process."""
+
+    peak_rss_bytes: int = Field(description="The most memory it ever had resident.")
+
+
+class ServerInfo(_Exact):
+    """What is served, with what, and what it has done so far."""
+
+    model: str
+    kv: KVInfo
+    context_length: int = Field(description="Tokens, prompt and answer together.")
+    prefix_cache: bool
+    counters: dict[str, int] = Field(description="Sums since the start, in tokens and requests.")
+    state: dict[str, int] = Field(description="Requests and blocks in each state now.")
+    memory: MemoryInfo
+
+
+Tree = dict[str, Any]

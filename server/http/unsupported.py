@@ -1,0 +1,55 @@
+"""Fields of OpenAI's API that promise something about the answer that this server does not keep.
+
+A request that relies on one is refused by name rather than answered wrongly. The value that asks
+for nothing special is accepted, since many clients send it. A field that is only a hint, or that
+nobody here knows, is not listed: it is ignored, and named in the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from server.http.errors import ApiError
+
+# Field -> values that change nothing. null always does.
+NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "audio": (),
+        "best_of": (1,),
+        "echo": (False,),
+        "frequency_penalty": (0, 0.0),
+        "function_call": ("auto", "none"),
+        "functions": ([],),
+        "logit_bias": ({},),
+        "logprobs": (False,),
+        "modalities": (["text"],),
+        "presence_penalty": (0, 0.0),
+        "response_format": ({"type": "text"},),
+        "suffix": ("",),
+        "tool_choice": ("auto", "none"),
+        "top_logprobs": (0,),
+        "web_search_options": (),
+    }
+)
+
+
+def refuse_unsupported(fields: Mapping[str, Any]) -> None:
+    """Raise ApiError 400 for the first field in ``fields`` that asks for what is not there."""
+    for name, value in fields.items():
+        neutral = NEUTRAL.get(name)
+        if neutral is None or value is None or any(_same(value, each) for each in neutral):
+            continue
+        accepted = " or ".join(["null", *map(repr, neutral)])
+        raise ApiError(
+            400,
+            f"{name} is not supported by this server. Leave it out (or send {accepted}).",
+            param=name,
+            code="unsupported_parameter",
+        )
+
+
+def _same(value: object, neutral: object) -> bool:
+    # False is not 0 here: "logprobs": 0 asks for log probabilities, false does not.
+    return type(value) is type(neutral) and value == neutral

@@ -1,0 +1,82 @@
+"""What goes into the engine with a request and what comes out of it, piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from radix_engine.model.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationParams:
+    """How to answer a prompt.
+
+    ``max_tokens`` is a limit on generated tokens; it is lowered to what fits in the context and in
+    the KV memory, and the answer then ends with ``length``. ``stop`` strings end the answer and
+    are not part of its text.
+    """
+
+    max_tokens: int = 128
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request. ``cached_tokens`` (of the prompt) is fixed at its first
+    admission.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One piece of a request's answer: what is new since the piece before.
+
+    ``finish_reason`` is None while the request runs, then ``stop``, ``length``, ``abort`` or
+    ``error``.
+    """
+
+    request_id: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    usage: Usage
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    usage: Usage
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine serves and with which memory. Sizes in tokens, blocks and bytes as named."""
+
+    model: str
+    context_length: int
+    block_size: int
+    num_blocks: int
+    kv_bytes_per_token: int
+    dtype: str
+    prefix_cache: bool
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV memory holds."""
+        return self.num_blocks * self.block_size
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that can be answered with at least one token."""
+        return min(self.context_length - 1, self.kv_tokens)

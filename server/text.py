@@ -1,0 +1,102 @@
+"""Text to tokens and back: the model's tokenizer, its chat template, and text as tokens come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+from transformers import AutoTokenizer
+
+from server.errors import RequestRefused
+
+# A tokenizer may write a first token without the space that it would have inside a text, so the
+# decoder sees this many tokens of the prompt before the answer.
+_CONTEXT_TOKENS = 6
+
+
+class TextCodec:
+    """The tokenizer in a model folder. Thread-safe; its methods block, so keep them off event
+    loops.
+
+    Raises ValueError when the folder holds no usable tokenizer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._chat: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            # The fast tokenizer itself: transformers' wrapper changes state on each call.
+            self._tokenizer: Tokenizer = self._chat.backend_tokenizer
+        except (OSError, ValueError, AttributeError) as error:
+            raise ValueError(f"no tokenizer can be read in {folder}: {error}") from error
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a completion prompt, with the special tokens that the tokenizer adds."""
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def render_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation up to where the assistant answers, by the model's template.
+
+        Raises RequestRefused when the model has no template or the template refuses the messages.
+        """
+        if not self._chat.chat_template:
+            raise RequestRefused(
+                "this model has no chat template; use /v1/completions with a prompt of your own",
+                param="messages",
+                code="no_chat_template",
+            )
+        try:
+            text = self._chat.apply_chat_template(
+                list(messages),
+                tools=list(tools) if tools else None,
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise RequestRefused(
+                f"the model's chat template refuses these messages: {error}", param="messages"
+            ) from error
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of some tokens; ``special`` ones are shown only on request."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+
+    def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
+        """Text for an answer to this prompt, token by token."""
+        return Detokenizer(self._tokenizer, prompt[-_CONTEXT_TOKENS:])
+
+
+class Detokenizer:
+    """Text as tokens come. A character is shown once all its bytes are there."""
+
+    def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._context = list(context)
+        self._ids: list[int] = []
+        self._shown = 0
+        self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
+
+    def push(self, token: int) -> str:
+        """The text that this token completes; empty inside a character."""
+        self._ids.append(token)
+        piece: str | None = self._stream.step(self._tokenizer, token)
+        self._shown += len(piece or "")
+        return piece or ""
+
+    def flush(self) -> str:
+        """What is left at the end: a character whose last bytes never came shows as U+FFFD."""
+        before = self._tokenizer.decode(self._context, skip_special_tokens=True)
+        whole = self._tokenizer.decode(self._context + self._ids, skip_special_tokens=True)
+        rest: str = whole[len(before) + self._shown :]
+        self._shown += len(rest)
+        return rest

@@ -1,0 +1,46 @@
+"""The tree of cached prefixes as JSON, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from radix_engine.cache import NodeDump
+
+TEXT_LIMIT = 80
+
+
+def tree_view(
+    nodes: Sequence[NodeDump],
+    block_size: int,
+    state: dict[str, int],
+    decode: Callable[[Sequence[int]], str],
+) -> dict[str, object]:
+    """Nodes in depth-first order, parents first; ``parent`` refers to an ``id``.
+
+    ``text`` is the beginning of the edge's text, at most 80 characters; it ends with an ellipsis
+    where there is more.
+    """
+    return {
+        "block_size": block_size,
+        "cached_tokens": sum(node.tokens for node in nodes),
+        "state": state,
+        "nodes": [
+            {
+                "id": node.index,
+                "parent": node.parent,
+                "tokens": node.tokens,
+                "blocks": list(node.blocks),
+                "locks": node.locks,
+                "hits": node.hits,
+                "idle_s": round(node.idle_s, 3),
+                "text": _shortened(decode(node.head), more=node.tokens > len(node.head)),
+            }
+            for node in nodes
+        ],
+    }
+
+
+def _shortened(text: str, *, more: bool) -> str:
+    if len(text) > TEXT_LIMIT:
+        text, more = text[:TEXT_LIMIT], True
+    return text + "\N{HORIZONTAL ELLIPSIS}" if more else text

@@ -1,0 +1,94 @@
+"""Stop strings and text as tokens come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.errors import RequestRefused
+from server.stop_strings import StopStrings
+from server.text import TextCodec
+from tests.tiny import make_tiny_folder
+
+
+def shown(pieces: list[str], stops: tuple[str, ...]) -> tuple[str, bool]:
+    matcher, text = StopStrings(stops), ""
+    for piece in pieces:
+        new, stopped = matcher.push(piece)
+        text += new
+        if stopped:
+            return text, True
+    return text + matcher.flush(), False
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "stopped"),
+    [
+        (("beta gamma",), "alpha ", True),
+        (("ga",), "alpha beta ", True),
+        (("zzz",), "alpha beta gamma delta", False),
+        (("delta!",), "alpha beta gamma delta", False),
+        (("\n",), "alpha beta gamma delta", False),
+        (("gamma", "beta"), "alpha ", True),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_a_stop_string_is_found_however_the_text_is_cut(
+    stops: tuple[str, ...], text: str, stopped: bool, size: int
+) -> None:
+    whole = "alpha beta gamma delta"
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+    assert shown(pieces, stops) == (text, stopped)
+
+
+def test_text_is_held_back_only_while_it_may_begin_a_stop_string() -> None:
+    matcher = StopStrings(("abc",))
+    assert matcher.push("xa") == ("x", False)
+    assert matcher.push("b") == ("", False)
+    assert matcher.push("a") == ("ab", False)
+    assert matcher.push("q") == ("aq", False)
+
+
+def test_characters_of_several_tokens_are_never_shown_broken(tiny_folder: Path) -> None:
+    codec = TextCodec(tiny_folder)
+    text = "na\u00efve \U0001f600 \u4f60\u597d end"
+    ids = codec.encode(text)
+    detokenizer = codec.detokenizer(codec.encode("before "))
+    pieces = [detokenizer.push(token) for token in ids]
+    assert "".join(pieces) + detokenizer.flush() == text
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_a_character_cut_off_at_the_end_is_shown_as_replaced(tiny_folder: Path) -> None:
+    codec = TextCodec(tiny_folder)
+    ids = codec.encode("ok \U0001f600")[:-1]
+    detokenizer = codec.detokenizer([])
+    text = "".join(detokenizer.push(token) for token in ids)
+    assert text == "ok "
+    assert detokenizer.flush() == "\ufffd"
+
+
+def test_a_conversation_has_the_ids_that_the_template_gives(tiny_folder: Path) -> None:
+    codec = TextCodec(tiny_folder)
+    messages = [{"role": "user", "content": "hello"}]
+    ids = codec.render_chat(messages)
+    assert codec.decode(ids, special=True) == (
+        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_messages_for_a_model_without_a_template_are_refused(tmp_path: Path) -> None:
+    folder = make_tiny_folder(tmp_path / "plain", tokenizer=True)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        path = folder / name
+        if path.exists() and name.endswith(".jinja"):
+            path.unlink()
+    config = folder / "tokenizer_config.json"
+    import json
+
+    values = json.loads(config.read_text())
+    values.pop("chat_template", None)
+    config.write_text(json.dumps(values))
+    with pytest.raises(RequestRefused, match="no chat template"):
+        TextCodec(folder).render_chat([{"role": "user", "content": "hello"}])

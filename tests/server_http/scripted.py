@@ -1,0 +1,206 @@
+"""An engine that answers by script, on a thread of its own, to drive the HTTP side in tests.
+
+One token is one byte of UTF-8. The last word of a prompt's first line chooses the script:
+``hold`` sends one piece and then waits, ``queue`` sends nothing, ``fail`` ends with an error after
+one piece, ``crash`` breaks submit(); all else is answered with REPLY at once.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from server.errors import RequestRefused
+from server.outputs import EngineInfo, GenerationParams, Output, Usage
+
+REPLY = ("Hello", ", ", "w\u00f6rld", "!")
+INFO = EngineInfo(
+    model="scripted-1",
+    context_length=256,
+    block_size=16,
+    num_blocks=64,
+    kv_bytes_per_token=1000,
+    dtype="fp32",
+    prefix_cache=True,
+)
+TIMEOUT_S = 20.0
+
+
+class ScriptedText:
+    """Bytes as token ids. A text that contains ``gate`` waits until the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.at_gate = threading.Event()
+        self.chats: list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]] = []
+
+    def encode(self, text: str, /) -> list[int]:
+        if "gate" in text:
+            self.at_gate.set()
+            assert self.gate.wait(TIMEOUT_S)
+        return list(text.encode())
+
+    def render_chat(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, /
+    ) -> list[int]:
+        self.chats.append((messages, tools))
+        if messages[0]["role"] == "tool":
+            raise RequestRefused("The chat template refuses a tool result first.", param="messages")
+        return self.encode("\n".join(message["content"] for message in messages))
+
+
+@dataclass
+class Held:
+    """A request that has not ended."""
+
+    prompt: tuple[int, ...]
+    params: GenerationParams
+    on_output: Callable[[Output], None]
+    cached: int
+    sent: int = 0
+
+    def emit(self, request_id: int, text: str, reason: str | None, error: str | None) -> None:
+        tokens = (1,) if text else ()
+        self.sent += len(tokens)
+        usage = Usage(len(self.prompt), self.sent, self.cached)
+        self.on_output(Output(request_id, text, tokens, reason, usage, error))
+
+
+@dataclass
+class Record:
+    """What a test may look at; every change notifies ``changed``."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    submitted: dict[int, tuple[str, GenerationParams]] = field(default_factory=dict)
+    aborted: list[int] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(true, TIMEOUT_S), "it did not happen in time"
+
+    def ids_of(self, prompt: str) -> list[int]:
+        return [key for key, (text, _) in self.submitted.items() if text == prompt]
+
+
+class ScriptedEngine:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.info = INFO
+        self.text = ScriptedText()
+        self.record = Record()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._held: dict[int, Held] = {}
+        self._seen: set[tuple[int, ...]] = set()
+        self._refuses = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        params: GenerationParams,
+        on_output: Callable[[Output], None],
+        /,
+    ) -> int:
+        if self._refuses:
+            raise RequestRefused("No more.", code="server_shutting_down", status=503)
+        if any(not 0 <= token < 256 for token in prompt):
+            raise RequestRefused("Token ids must be from 0 to 255.", param="prompt")
+        if len(prompt) > self.info.max_prompt_tokens:
+            raise RequestRefused(
+                f"The prompt has {len(prompt)} tokens; the limit is {self.info.max_prompt_tokens}.",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        text = bytes(prompt).decode()
+        if text.endswith("crash"):
+            raise ZeroDivisionError("as the script says")
+        cached = (len(prompt) - 1) // 16 * 16 if tuple(prompt) in self._seen else 0
+        self._seen.add(tuple(prompt))
+        with self.record.changed:
+            request_id = len(self.record.submitted) + 1
+            self.record.submitted[request_id] = (text, params)
+            self._held[request_id] = Held(tuple(prompt), params, on_output, cached)
+            self.record.changed.notify_all()
+        self._work.put(lambda: self._play(request_id, text.partition("\n")[0].split(" ")[-1]))
+        return request_id
+
+    def abort(self, request_id: int, /) -> None:
+        with self.record.changed:
+            self.record.aborted.append(request_id)
+            self.record.changed.notify_all()
+        self._work.put(lambda: self._emit(request_id, "", "abort"))
+
+    def release(self) -> None:
+        """Let everything held end well."""
+        for request_id in list(self._held):
+            self._work.put(partial(self._emit, request_id, "!", "stop"))
+
+    def flush_cache(self) -> int:
+        blocks = sum(len(prompt) // 16 for prompt in self._seen)
+        self._seen.clear()
+        return blocks
+
+    def tree(self) -> dict[str, Any]:
+        return {"prompts": [bytes(prompt).decode() for prompt in self._seen]}
+
+    def counters(self) -> dict[str, int]:
+        return {"prompt_tokens": 1, "cached_tokens": 2}
+
+    def state(self) -> dict[str, int]:
+        return {"running": len(self._held)}
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def die(self) -> None:
+        """End the thread as a fault would."""
+        self._work.put(None)
+        self._thread.join()
+
+    def shutdown(self, grace_s: float, /) -> None:
+        self._refuses = True
+        with self.record.changed:
+            self.record.changed.wait_for(lambda: not self._held, grace_s)
+        for request_id in list(self._held):
+            self._work.put(partial(self._emit, request_id, "", "abort"))
+        self.die()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _play(self, request_id: int, script: str) -> None:
+        if script == "queue":
+            return
+        limit = self._held[request_id].params.max_tokens
+        for count, piece in enumerate(REPLY, start=1):
+            if script == "hold" and count == 2:
+                return
+            if script == "fail" and count == 2:
+                self._emit(request_id, "", "error", "the script says so")
+                return
+            last = count in (limit, len(REPLY))
+            reason = None if not last else "stop" if count == len(REPLY) else "length"
+            self._emit(request_id, piece, reason)
+            if last:
+                return
+
+    def _emit(
+        self, request_id: int, text: str, reason: str | None, error: str | None = None
+    ) -> None:
+        held = self._held.get(request_id)
+        if held is None:
+            return
+        held.emit(request_id, text, reason, error)
+        if reason is not None:
+            with self.record.changed:
+                del self._held[request_id]
+                self.record.ended.add(request_id)
+                self.record.changed.notify_all()

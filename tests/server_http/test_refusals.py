@@ -1,0 +1,239 @@
+"""Bodies that are refused: by name, at once, and the server goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from server.http.schemas import ErrorBody
+from tests.server_http.running import Running
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+USER = {"role": "user", "content": "hi"}
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+
+
+def text(**fields: Any) -> tuple[str, Any]:
+    return COMPLETIONS, {"prompt": "bad", **fields}
+
+
+def chat(**fields: Any) -> tuple[str, Any]:
+    return CHAT, {"messages": [USER], **fields}
+
+
+def says(answer: Any, *words: str) -> bool:
+    return all(word in answer["message"] for word in words)
+
+
+# (path and body, the field that the error names, words that its message must have)
+BAD: list[tuple[tuple[str, Any], str | None, tuple[str, ...]]] = [
+    ((COMPLETIONS, b""), None, ("JSON",)),
+    ((COMPLETIONS, b'{"prompt": "x",'), None, ("JSON",)),
+    ((COMPLETIONS, b'{"prompt": "x", "temperature": NaN}'), None, ("JSON", "NaN")),
+    ((COMPLETIONS, b'{"prompt": "x", "temperature": -Infinity}'), None, ("JSON",)),
+    ((COMPLETIONS, b'{"prompt": "x", "temperature": 1e999}'), "temperature", ("2",)),
+    ((COMPLETIONS, b'{"prompt": "\\ud800"}'), None, ("JSON",)),
+    ((COMPLETIONS, b'{"prompt": "\xff"}'), None, ("UTF-8",)),
+    ((COMPLETIONS, b'{"a":' + b"[" * 5000), None, ("JSON",)),
+    ((COMPLETIONS, b"[1, 2]"), None, ("object", "array")),
+    ((COMPLETIONS, b"null"), None, ("object", "null")),
+    ((COMPLETIONS, {}), "prompt", ("required",)),
+    (text(prompt=None), "prompt", ("a string",)),
+    (text(prompt=""), "prompt", ("empty",)),
+    (text(prompt=[]), "prompt", ("empty",)),
+    (text(prompt=[""]), "prompt", ("prompt[0]", "empty")),
+    (text(prompt=[[]]), "prompt", ("prompt[0]", "empty")),
+    (text(prompt=["a", [1]]), "prompt", ("prompt[1]",)),
+    (text(prompt=[1, "a"]), "prompt", ("prompt[1]", "token id")),
+    (text(prompt=[[1, 2.5]]), "prompt", ("prompt[0][1]", "token id")),
+    (text(prompt=[True]), "prompt", ("prompt[0]",)),
+    (text(prompt={"text": "a"}), "prompt", ("type",)),
+    (text(prompt=["a"] * 1025), "prompt", ("1024", "further requests")),
+    (text(prompt=[-1]), "prompt", ("255",)),
+    (text(prompt=[10**9]), "prompt", ("255",)),
+    (text(prompt=["fine", "x" * 300]), "prompt", ("prompt[1]", "300", "255")),
+    (text(temperature=-1), "temperature", ("from 0",)),
+    (text(temperature=2.1), "temperature", ("2.1", "to 2")),
+    (text(temperature="1"), "temperature", ("'1'",)),
+    (text(temperature=True), "temperature", ("True",)),
+    (text(top_p=0), "top_p", ("above 0",)),
+    (text(top_p=2), "top_p", ("up to 1",)),
+    (text(top_k=-2), "top_k", ("-1",)),
+    (text(top_k=1.5), "top_k", ("whole number",)),
+    (text(max_tokens=-1), "max_tokens", ("from 1",)),
+    (text(max_tokens=0), "max_tokens", ("from 1",)),
+    (text(max_tokens=10**12), "max_tokens", ("2147483647",)),
+    (text(max_tokens=1e12), "max_tokens", ("2147483647",)),
+    (text(max_tokens="16"), "max_tokens", ("'16'",)),
+    (text(seed=2**63), "seed", ("64 bits",)),
+    (text(seed="7"), "seed", ("'7'",)),
+    (text(stop=["x"] * 1000), "stop", ("1000", "16")),
+    (text(stop=""), "stop", ("0 characters", "1 to 1000")),
+    (text(stop=["a", "x" * 1001]), "stop", ("stop[1]", "1001", "1000")),
+    (text(stop=[1]), "stop", ("stop[0]",)),
+    (text(stop={"a": 1}), "stop", ("string",)),
+    (text(stream="yes"), "stream", ("'yes'",)),
+    (text(stream_options=True), "stream_options", ("include_usage",)),
+    (text(stream_options={"include_usage": 1}), "stream_options.include_usage", ("1",)),
+    (text(n=0), "n", ("only 1",)),
+    (text(n=2), "n", ("only 1",)),
+    (text(n=10**12), "n", ("only 1",)),
+    (text(model=5), "model", ("5",)),
+    (text(logprobs=1_000_000), "logprobs", ("not supported",)),
+    (text(logprobs=0), "logprobs", ("not supported",)),
+    (text(echo=True), "echo", ("not supported",)),
+    (text(echo=True, max_tokens=0), "max_tokens", ("from 1",)),
+    (text(suffix="end"), "suffix", ("not supported",)),
+    (text(best_of=3), "best_of", ("not supported",)),
+    (text(logit_bias={"5": 1}), "logit_bias", ("not supported",)),
+    (text(presence_penalty=0.5), "presence_penalty", ("not supported",)),
+    (text(frequency_penalty="x"), "frequency_penalty", ("not supported",)),
+    ((CHAT, {}), "messages", ("required",)),
+    ((CHAT, {"messages": []}), "messages", ("at least 1",)),
+    ((CHAT, {"messages": "hi"}), "messages", ("list",)),
+    ((CHAT, {"messages": [5]}), "messages[0]", ()),
+    ((CHAT, {"messages": [USER, {"role": "robot", "content": "x"}]}), "messages[1].role", ()),
+    ((CHAT, {"messages": [{"content": "x"}]}), "messages[0].role", ("required",)),
+    ((CHAT, {"messages": [{"role": "user"}]}), "messages[0]", ("content",)),
+    (
+        (CHAT, {"messages": [{"role": "assistant", "content": None}]}),
+        "messages[0]",
+        ("tool_calls",),
+    ),
+    ((CHAT, {"messages": [{"role": "user", "content": 5}]}), "messages[0].content", ("string",)),
+    ((CHAT, {"messages": [IMAGE]}), "messages[0].content", ("content[0]", "image_url", "text")),
+    ((CHAT, {"messages": [{"role": "user", "content": "x" * 300}]}), "messages", ("300", "255")),
+    (chat(max_tokens=3, max_completion_tokens=4), "max_completion_tokens", ("3", "4", "one")),
+    (chat(max_completion_tokens=0), "max_completion_tokens", ("max_tokens",)),
+    (chat(tools="x"), "tools", ("list",)),
+    (chat(tools=[{"type": "function"}]), "tools[0].function", ("required",)),
+    (chat(tools=[{"type": "search"}]), "tools[0].type", ("function",)),
+    (chat(tool_choice="required"), "tool_choice", ("auto",)),
+    (chat(response_format={"type": "json_object"}), "response_format", ("not supported",)),
+    (chat(logprobs=True), "logprobs", ("not supported",)),
+    (chat(top_logprobs=2), "top_logprobs", ("not supported",)),
+    (chat(modalities=["text", "audio"]), "modalities", ("not supported",)),
+    (chat(functions=[{"name": "f"}]), "functions", ("not supported",)),
+]
+
+
+def assert_still_serving(server: Running) -> None:
+    assert server.post(COMPLETIONS, {"prompt": "good"}).status_code == 200
+
+
+@pytest.mark.parametrize(("request_", "param", "words"), BAD)
+def test_an_invalid_body_is_refused_by_name_and_the_next_request_is_answered(
+    server: Running, request_: tuple[str, Any], param: str | None, words: tuple[str, ...]
+) -> None:
+    response = server.post(*request_)
+    error = ErrorBody.model_validate_json(response.content, strict=True).error
+    assert response.status_code == 400
+    assert error.type == "invalid_request_error"
+    assert error.param == param
+    assert error.code
+    missing = [word for word in words if word not in error.message]
+    assert not missing, error.message
+    assert len(error.message) < 600
+    assert_still_serving(server)
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"logprobs": None, "echo": False, "suffix": "", "best_of": 1, "n": 1, "logit_bias": {}},
+        {"presence_penalty": 0, "frequency_penalty": 0.0, "stop": None, "seed": None},
+        {"max_tokens": None, "temperature": None, "top_p": None, "stream": None, "user": None},
+        {"stop": [], "stream_options": None, "metadata": None, "n": None},
+    ],
+)
+def test_neutral_values_of_unsupported_fields_are_accepted(
+    server: Running, neutral: dict[str, Any]
+) -> None:
+    response = server.post(*text(**neutral))
+    assert response.status_code == 200
+    assert "x-ignored-fields" not in response.headers
+
+
+def test_neutral_values_in_a_chat_are_accepted(server: Running) -> None:
+    neutral = {
+        "logprobs": False,
+        "top_logprobs": 0,
+        "response_format": {"type": "text"},
+        "tool_choice": "auto",
+        "tools": None,
+        "modalities": ["text"],
+    }
+    assert server.post(*chat(**neutral)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_another_models_name_is_a_404_that_names_the_served_one(server: Running, path: str) -> None:
+    body = {"prompt": "x", "messages": [USER], "model": "gpt-9"}
+    response = server.post(path, body)
+    error = response.json()["error"]
+    assert response.status_code == 404
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert says(error, "scripted-1", "gpt-9")
+    assert_still_serving(server)
+
+
+def test_a_prompt_that_does_not_fit_keeps_the_engines_code(server: Running) -> None:
+    error = server.post(COMPLETIONS, {"prompt": "x" * 300}).json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+
+
+def test_one_refused_prompt_ends_the_others_of_its_request(server: Running) -> None:
+    response = server.post(COMPLETIONS, {"prompt": ["others queue", "x" * 300]})
+    assert response.status_code == 400
+    (request_id,) = server.engine.record.ids_of("others queue")
+    server.engine.record.wait_until(lambda: request_id in server.engine.record.aborted)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_over_the_limit_is_a_413(server: Running, announced: bool) -> None:
+    def pieces() -> Any:
+        for _ in range(17):
+            yield b" " * 1024 * 1024
+
+    content = b" " * (16 * 1024 * 1024 + 1) if announced else pieces()
+    response = server.client.post(COMPLETIONS, content=content)
+    error = response.json()["error"]
+    assert response.status_code == 413
+    assert says(error, str(16 * 1024 * 1024))
+    assert error["code"] == "body_too_large"
+    assert_still_serving(server)
+
+
+def test_a_body_just_under_the_limit_is_read(server: Running) -> None:
+    content = b'{"prompt": "padded"}'.ljust(16 * 1024 * 1024)
+    assert server.client.post(COMPLETIONS, content=content).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/complete", "/v1/models/", "/docs"])
+def test_an_unknown_path_is_a_404_in_openais_form(server: Running, path: str) -> None:
+    response = server.client.get(path)
+    error = ErrorBody.model_validate_json(response.content, strict=True).error
+    assert response.status_code == 404
+    assert error.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", COMPLETIONS), ("DELETE", "/health"), ("GET", "/flush_cache")]
+)
+def test_a_wrong_method_is_a_405_that_names_the_right_one(
+    server: Running, method: str, path: str
+) -> None:
+    response = server.client.request(method, path)
+    error = ErrorBody.model_validate_json(response.content, strict=True).error
+    assert response.status_code == 405
+    assert response.headers["allow"] in error.message
+
+
+def test_an_unexpected_exception_is_a_500_for_that_request_alone(server: Running) -> None:
+    response = server.post(COMPLETIONS, {"prompt": "please crash"})
+    error = response.json()["error"]
+    assert response.status_code == 500
+    assert error["type"] == "server_error"
+    assert "ZeroDivisionError" not in error["message"]
+    assert_still_serving(server)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads.bench_startup import bench_startup
+from workloads.own_server import (
+    ServerFailed,
+    free_port,
+    own_server,
+    peak_memory_bytes,
+    server_command,
+)
+
+HEALTHY = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+print("listening", flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def command(script: str, port: int) -> list[str]:
+    return [sys.executable, "-S", "-c", script, str(port)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_server_is_ready_within_the_block_and_gone_after_it(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "logs" / "server.log"
+    with own_server(command(HEALTHY, port), port, log, poll_s=0.01) as server:
+        assert server.url == f"http://127.0.0.1:{port}"
+        assert server.pid is not None
+        assert is_running(server.pid)
+        assert server.ready_s is not None
+        assert server.ready_s > 0
+        peak = peak_memory_bytes(server.pid)
+        assert peak is not None
+        assert peak > 2**20
+    assert not is_running(server.pid)
+    assert log.read_text().startswith("listening")
+
+
+def test_a_server_is_stopped_when_the_block_is_left_by_ctrl_c(tmp_path: Path) -> None:
+    port = free_port()
+    pids: list[int] = []
+
+    def interrupted() -> None:
+        with own_server(command(HEALTHY, port), port, tmp_path / "s.log", poll_s=0.01) as server:
+            pids.append(server.pid or 0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not is_running(pids[0])
+
+
+def test_a_server_that_ends_at_once_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    script = "import sys; print('no such model: nowhere'); sys.exit(2)"
+    port, log = free_port(), tmp_path / "s.log"
+    with (
+        pytest.raises(ServerFailed, match=r"(?s)status 2 .*s\.log.*no such model: nowhere"),
+        own_server(command(script, port), port, log, poll_s=0.01),
+    ):
+        pass
+
+
+def test_the_median_of_the_starts_after_the_first_is_written(tmp_path: Path) -> None:
+    assert bench_startup(tmp_path, lambda port: command(HEALTHY, port)) == 0
+    written = json.loads((tmp_path / "bench-startup.json").read_text())
+    starts = written["data"]["starts_s"]
+    figure = written["figures"]["second_start_s"]
+    assert len(starts) == 3
+    assert figure["value"] == sorted(starts)[1]
+    assert (figure["unit"], figure["goal"], figure["better"]) == ("s", 8.0, "lower")
+
+
+def test_a_server_that_cannot_start_fails_the_startup_benchmark(tmp_path: Path) -> None:
+    assert bench_startup(tmp_path, lambda port: command("raise SystemExit(3)", port)) == 1
+    assert not (tmp_path / "bench-startup.json").exists()
+
+
+def test_the_servers_command_uses_this_interpreter_and_the_options() -> None:
+    assert server_command(81, ["--prefix-cache", "on"]) == [
+        sys.executable,
+        "-m",
+        "server",
+        "--port",
+        "81",
+        "--prefix-cache",
+        "on",
+    ]

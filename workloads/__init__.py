@@ -1,0 +1,1 @@
+"""Workloads for the server: agents, recorded traces, and what they measure over HTTP."""
