@@ -1,1 +1,1 @@
-"""The engine's heart: prefix cache, KV memory, model and attention. Imports nothing above itself."""
+"""The engine's heart: prefix cache, KV memory, attention and model. Imports nothing above."""

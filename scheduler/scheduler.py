@@ -87,7 +87,9 @@ class Scheduler:
         if most_computed > room:
             raise ValueError(f"{most_computed} tokens never fit in KV memory of {room} tokens")
         if request.request_id in self._running or request.request_id in self._waiting:
-            raise ValueError(f"request_id {request.request_id} is in use: every request needs its own")
+            raise ValueError(
+                f"request_id {request.request_id} is in use: every request needs its own"
+            )
         self._waiting.add(request)
 
     def plan(self) -> StepPlan:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from radix_engine.memory.sizing import format_size
 from radix_engine.model.errors import ModelError
 from server.command_line import ServerOptions, parse
-from server.engine import Engine
 from server.http.lifecycle import bind, serve
+
+if TYPE_CHECKING:
+    from server.engine import Engine
 
 
 def main() -> int:
@@ -42,6 +45,8 @@ def load(options: ServerOptions) -> Engine:
         def progress(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
+
+        from server.engine import Engine  # imports torch, which takes seconds
 
         return Engine.load(options.engine, progress)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from radix_engine.model.sampling import SamplingParams
+from radix_engine.model.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

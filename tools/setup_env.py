@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
 
@@ -30,6 +29,8 @@ def main() -> int:
     if not PYTHON.exists():
         print(f"Creating {VENV.name} with Python {sys.version.split()[0]}", flush=True)
         venv.create(VENV, with_pip=True)
+    import tomllib  # not at the top: an older Python should get as far as the message below
+
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     if not has_torch():
         install_torch(pins["tool"]["radix-engine"]["torch"], gpu=options.gpu)
@@ -69,6 +70,6 @@ def pip(*arguments: str, quiet_errors: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036
         sys.exit(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     sys.exit(main())

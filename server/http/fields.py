@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from radix_engine.model.sampling import SamplingParams
+from radix_engine.model.sampling_params import SamplingParams
 from server.http.errors import ApiError
 from server.http.unsupported import NEUTRAL, refuse_unsupported
 

@@ -1,0 +1,125 @@
+"""The audit is what the other tests rely on, so each kind of damage must be seen by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from radix_engine.cache import PrefixCache, audit, token_array
+from radix_engine.cache.audit import walk
+from radix_engine.cache.node import Node, new_root
+from tests.cache.trees import hold, ids, lease_of, store, take
+
+
+def first_node(cache: PrefixCache) -> Node:
+    return next(walk(cache.root))
+
+
+def lose_a_block(cache: PrefixCache) -> None:
+    cache.pool.allocate(1)
+
+
+def free_a_block_of_the_tree(cache: PrefixCache) -> None:
+    cache.pool.free_from_tree(first_node(cache).blocks[:1])
+
+
+def hold_a_block_twice(cache: PrefixCache) -> None:
+    node = first_node(cache)
+    node.blocks[1] = node.blocks[0]
+
+
+def shorten_a_run(cache: PrefixCache) -> None:
+    node = first_node(cache)
+    node.run = node.run[:-4]
+
+
+def change_a_key(cache: PrefixCache) -> None:
+    cache.root.children[b"wrong"] = cache.root.children.popitem()[1]
+
+
+def forget_a_parent(cache: PrefixCache) -> None:
+    first_node(cache).parent = new_root(0.0)
+
+
+def pin_once_more(cache: PrefixCache) -> None:
+    first_node(cache).pins += 1
+
+
+def pin_less_than_never(cache: PrefixCache) -> None:
+    for node in walk(cache.root):
+        node.pins = -1
+
+
+def miscount_what_can_be_evicted(cache: PrefixCache) -> None:
+    cache._evictable += 1
+
+
+def forget_a_leaf(cache: PrefixCache) -> None:
+    cache.leaves.clear()
+
+
+def keep_a_leaf_that_is_gone(cache: PrefixCache) -> None:
+    stranger = Node(b"\0" * 16, token_array(), cache.root)
+    stranger.tick = 999
+    cache.leaves.add(stranger)
+
+
+def keep_a_flushed_node_that_nobody_pins(cache: PrefixCache) -> None:
+    old = cache.root
+    cache.flush()
+    child = Node(b"\0" * 16, take(cache, 1), old)
+    cache.pool.publish(child.blocks)
+    old.children[child.run] = child
+    cache.detached.append(old)
+
+
+DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
+    (lose_a_block, "has 0 owners"),
+    (free_a_block_of_the_tree, "has 2 owners"),
+    (hold_a_block_twice, "has 2 owners"),
+    (shorten_a_run, "has 2 blocks"),
+    (change_a_key, "not what its parent calls a child"),
+    (forget_a_parent, "not what its parent calls a child"),
+    (pin_once_more, "leases end there or below"),
+    (pin_less_than_never, "pinned -1 times"),
+    (miscount_what_can_be_evicted, "are evictable, the cache counts"),
+    (forget_a_leaf, "leaves can be evicted, the index holds 0"),
+    (keep_a_leaf_that_is_gone, "leaves can be evicted"),
+    (keep_a_flushed_node_that_nobody_pins, "a flushed tree keeps a node"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_damage_is_reported(damage: Callable[[PrefixCache], None], message: str) -> None:
+    cache = PrefixCache(8, 4)
+    store(cache, ids(8, 1))
+    assert audit(cache, [], []) == []
+    damage(cache)
+    problems = audit(cache, [], [])
+    assert any(message in problem for problem in problems), problems
+
+
+def test_a_child_that_is_pinned_more_often_than_its_parent_is_reported() -> None:
+    cache = PrefixCache(8, 4)
+    store(cache, ids(16, 1))
+    lease = lease_of(cache, ids(9, 1))
+    lower = list(walk(cache.root))[-1]
+    lower.pins = 2
+    assert any("pinned 2 times, its parent 1" in problem for problem in audit(cache, [], [lease]))
+
+
+def test_private_blocks_that_are_not_private_are_reported() -> None:
+    cache = PrefixCache(8, 4)
+    private = take(cache, 2)
+    assert audit(cache, [private]) == []
+    cache.free(private[:1])
+    problems = audit(cache, [private])
+    assert any("held by a request, but the pool's books say" in problem for problem in problems)
+
+
+def test_a_lease_that_is_not_as_deep_as_it_says_is_reported() -> None:
+    cache = PrefixCache(8, 4)
+    lease = hold(cache, ids(8, 1))
+    lease.num_tokens = 4
+    assert audit(cache, [], [lease]) == ["a lease of 4 tokens ends 8 tokens deep"]

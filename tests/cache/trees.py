@@ -1,0 +1,75 @@
+"""Small helpers of the cache's tests: what a request does with the cache, in a few lines."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+from radix_engine.cache import Lease, PrefixCache, audit, pack, unpack
+from radix_engine.cache.audit import walk
+
+
+def ids(count: int, seed: int = 0) -> list[int]:
+    """Token ids that differ between seeds from the first one on."""
+    return [4 + (seed + 7 * index) % 500 for index in range(count)]
+
+
+def lease_of(cache: PrefixCache, tokens: Iterable[int]) -> Lease:
+    """Match and lease a prompt."""
+    return cache.lease(cache.match(pack(tokens)))
+
+
+def take(cache: PrefixCache, count: int) -> array[int]:
+    """Allocate blocks that must be there."""
+    blocks = cache.allocate(count)
+    assert blocks is not None
+    return blocks
+
+
+def publish(cache: PrefixCache, lease: Lease, tokens: Sequence[int]) -> array[int]:
+    """Compute and publish the full blocks of ``tokens`` that follow the lease; their blocks."""
+    size = cache.block_size
+    run = tokens[lease.num_tokens : len(tokens) // size * size]
+    return cache.publish(lease, pack(run), take(cache, len(run) // size))
+
+
+def hold(cache: PrefixCache, tokens: Sequence[int]) -> Lease:
+    """Store a prompt's full blocks and keep them pinned."""
+    lease = lease_of(cache, tokens)
+    publish(cache, lease, tokens)
+    return lease
+
+
+def store(cache: PrefixCache, tokens: Sequence[int]) -> array[int]:
+    """Store a prompt's full blocks, unpinned; returns them, first token first."""
+    lease = hold(cache, tokens)
+    blocks = lease.blocks()
+    cache.release(lease)
+    return blocks
+
+
+def covered(cache: PrefixCache, tokens: Iterable[int]) -> int:
+    """How many of these tokens the tree covers."""
+    return cache.match(pack(tokens)).num_tokens
+
+
+def stored(cache: PrefixCache, tokens: Iterable[int]) -> int:
+    """How many of these tokens the tree holds, the last one too."""
+    return covered(cache, [*tokens, 0])
+
+
+def edges(cache: PrefixCache) -> list[list[int]]:
+    """The token runs of all nodes, sorted."""
+    return sorted(unpack(node.run) for node in walk(cache.root))
+
+
+def assert_sound(
+    cache: PrefixCache, leases: Iterable[Lease] = (), private: Iterable[array[int]] = ()
+) -> None:
+    """The full audit, with all live leases and private blocks."""
+    assert audit(cache, private, leases) == []
+    pool = cache.pool
+    assert pool.free_blocks == len(pool.free_list())
+    assert pool.private_blocks == sum(len(blocks) for blocks in private)
+    assert pool.free_blocks + pool.private_blocks + pool.tree_blocks == pool.num_blocks
+    assert 0 <= cache.evictable_blocks <= pool.tree_blocks

@@ -1,0 +1,51 @@
+"""The KV memory: its shape, its rows and its size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from radix_engine.memory.kv_memory import KVMemory
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_layer_is_one_zeroed_tensor_of_all_blocks(dtype: torch.dtype) -> None:
+    memory = KVMemory(3, 10, 16, 2, 8, dtype)
+    assert [tuple(layer.shape) for layer in memory.layers] == [(10, 2, 16, 2, 8)] * 3
+    for layer in memory.layers:
+        assert layer.dtype == dtype
+        assert layer.is_contiguous()
+        assert not layer.any()
+    assert memory.bytes_per_block == 3 * 2 * 16 * 2 * 8 * dtype.itemsize
+    assert memory.num_bytes == 10 * memory.bytes_per_block
+
+
+def test_layers_share_no_memory() -> None:
+    memory = KVMemory(2, 3, 4, 1, 2, torch.float32)
+    memory.layers[0].fill_(1.0)
+    assert not memory.layers[1].any()
+
+
+def test_rows_are_a_view_with_k_and_v_one_block_size_apart() -> None:
+    memory = KVMemory(2, 5, 16, 2, 8, torch.float32)
+    rows = memory.rows(1)
+    assert tuple(rows.shape) == (5 * 2 * 16, 2, 8)
+    block, offset = 3, 7
+    rows[2 * 16 * block + offset] = 1.0
+    rows[2 * 16 * block + offset + 16] = 2.0
+    assert memory.layers[1][block, 0, offset].eq(1).all()
+    assert memory.layers[1][block, 1, offset].eq(2).all()
+    assert memory.layers[1].sum() == 2 * 8 * 3
+    assert not memory.layers[0].any()
+
+
+@pytest.mark.parametrize(
+    "field", ["num_layers", "num_blocks", "block_size", "num_kv_heads", "head_dim"]
+)
+def test_a_size_below_one_is_refused_by_name(field: str) -> None:
+    names = ("num_layers", "num_blocks", "block_size", "num_kv_heads", "head_dim")
+    sizes: dict[str, Any] = dict.fromkeys(names, 1)
+    with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
+        KVMemory(**(sizes | {field: 0}), dtype=torch.float32)
