@@ -1,9 +1,10 @@
 """Which requests run in the next step, and how far. Decides; touches no tensor and no clock."""
 
 from scheduler.budget import Limits
+from scheduler.counters import Counters
 from scheduler.plan import NewToken, ScheduledSpan, StepPlan
 from scheduler.request import Request, State
-from scheduler.scheduler import Counters, Scheduler
+from scheduler.scheduler import Scheduler
 
 __all__ = [
     "Counters",

@@ -12,7 +12,6 @@ computed, publishes full blocks and ends requests. Between the two nothing else 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from radix_engine.cache import PrefixCache, audit
 from scheduler.budget import (
@@ -23,31 +22,10 @@ from scheduler.budget import (
     fits,
     prefill_share,
 )
+from scheduler.counters import Counters
 from scheduler.plan import NewToken, ScheduledSpan, StepPlan
 from scheduler.queue import WaitingQueue, matched_tokens
 from scheduler.request import Request, State
-
-
-@dataclass(slots=True)
-class Counters:
-    """Token and request counts since the start. Prompt tokens are counted once, at first admission.
-
-    ``cached_tokens`` + ``computed_tokens`` + ``cached_late_tokens`` = ``prompt_tokens`` for
-    requests whose prompt was finished: served from the tree at first admission, run through the
-    model for the first time, and found in the tree after a preemption. ``recomputed_tokens`` ran
-    again after one.
-    """
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    cached_late_tokens: int = 0
-    computed_tokens: int = 0
-    recomputed_tokens: int = 0
-    generated_tokens: int = 0
-    requests_finished: int = 0
-    requests_aborted: int = 0
-    preemptions: int = 0
 
 
 class Scheduler:
@@ -98,6 +76,7 @@ class Scheduler:
         preempted = self._plan_running(spans)
         if not preempted:
             self._admit(spans)
+            self._use_the_rest(spans)
         return StepPlan(tuple(spans.values()), tuple(preempted))
 
     def commit(self, plan: StepPlan, tokens: Sequence[int]) -> list[NewToken]:
@@ -107,7 +86,7 @@ class Scheduler:
             raise ValueError(f"{len(sampling)} requests wait for a token, {len(tokens)} came")
         self.counters.steps += 1
         for span in plan.spans:
-            self._count_computed(span)
+            self.counters.count_computed(span)
             span.request.num_computed_tokens = span.start + span.count
             self._publish(span.request)
         results = []
@@ -239,6 +218,16 @@ class Scheduler:
             if not first and any(self._waiting.goes_first(waiting) for waiting in self._waiting):
                 return  # one has been passed as often as it may be: the next step begins with it
 
+    def _use_the_rest(self, spans: dict[int, ScheduledSpan]) -> None:
+        """Give prompts what was kept for waiting requests and taken by none of them."""
+        tokens_left = self.limits.max_step_tokens - _tokens(spans)
+        for span in list(spans.values()):
+            request = span.request
+            more = min(request.remaining_tokens - span.count, tokens_left)
+            if more > 0 and self._extend(request, span.count + more):
+                spans[request.request_id] = _span(request, span.count + more)
+                tokens_left -= more
+
     def _fits(self, request: Request, reserved: int) -> bool:
         size = self.cache.block_size
         matched = matched_tokens(request, self.cache)
@@ -260,14 +249,10 @@ class Scheduler:
         request.match = None
         request.block_table = request.lease.blocks()
         request.num_computed_tokens = matched
+        self.counters.count_admission(request, matched)
         if request.cached_tokens is None:
             request.cached_tokens = matched
-            self.counters.prompt_tokens += request.num_prompt_tokens
-            self.counters.cached_tokens += matched
-        else:
-            late = min(matched, request.num_prompt_tokens) - request.most_computed_tokens
-            self.counters.cached_late_tokens += max(0, late)
-            request.most_computed_tokens = max(request.most_computed_tokens, matched)
+        request.most_computed_tokens = max(request.most_computed_tokens, matched)
         self._waiting.admitted(request)
         request.state = State.RUNNING
         self._running[request.request_id] = request
@@ -291,13 +276,6 @@ class Scheduler:
         )
 
     # Shared by all ways
-
-    def _count_computed(self, span: ScheduledSpan) -> None:
-        request, end = span.request, span.start + span.count
-        again = max(0, min(end, request.most_computed_tokens) - span.start)
-        self.counters.recomputed_tokens += again
-        first_time_end = min(end, request.num_prompt_tokens)
-        self.counters.computed_tokens += max(0, first_time_end - (span.start + again))
 
     def _publish(self, request: Request) -> None:
         lease = request.lease

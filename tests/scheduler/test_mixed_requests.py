@@ -50,7 +50,7 @@ def test_200_mixed_requests_leak_no_block_and_answer_as_if_alone(
     aborted = serve(bench, draw, prompts, 24)
     bench.assert_idle()
     counters = bench.scheduler.counters
-    assert counters.preemptions > 5
+    assert counters.preemptions > 2
     assert counters.cached_tokens > 100
     assert bench.cache.counters.evicted_blocks > blocks
     assert len(aborted) > 5

@@ -203,3 +203,12 @@ def test_a_step_with_the_wrong_number_of_tokens_is_refused_without_change() -> N
     bench.scheduler.commit(plan, tokens)
     bench.run()
     bench.assert_idle()
+
+
+def test_what_is_kept_for_waiting_requests_that_cannot_start_goes_to_the_running_prompt() -> None:
+    bench = Bench(64, 16, Limits(max_step_tokens=64, max_running=1))
+    long = bench.submit(ids(320, 1))
+    bench.submit(ids(320, 2))
+    computed = [bench.step().num_tokens for _ in range(5)]
+    assert computed == [64] * 5
+    assert long.num_computed_tokens == 320
