@@ -14,7 +14,7 @@ class Limits:
     may be admitted before a waiting request; after that many it is the next one.
     """
 
-    max_step_tokens: int = 512
+    max_step_tokens: int = 256
     max_running: int = 64
     max_passed_by: int = 64
 

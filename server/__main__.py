@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run the server; the exit status is 0 after a clean end."""
     options = parse()
+    # Threads of torch that wait for each other spin; with a busy neighbour on the processors that
+    # costs several times the work itself, so they sleep soon. Read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     listener = bind(options.host, options.port)  # before the long part, so that a clash shows now
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
-from transformers import AutoTokenizer
+from transformers import PreTrainedTokenizerFast
 
 from server.errors import RequestRefused
 
@@ -27,7 +27,7 @@ class TextCodec:
 
     def __init__(self, folder: Path) -> None:
         try:
-            self._chat: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._chat = _load(folder)
             # The fast tokenizer itself: transformers' wrapper changes state on each call.
             self._tokenizer: Tokenizer = self._chat.backend_tokenizer
         except (OSError, ValueError, AttributeError) as error:
@@ -100,3 +100,13 @@ class Detokenizer:
         rest: str = whole[len(before) + self._shown :]
         self._shown += len(rest)
         return rest
+
+
+def _load(folder: Path) -> Any:
+    if (folder / "tokenizer.json").is_file():
+        # Complete by itself. AutoTokenizer would first import the model's configuration class and,
+        # with it, seconds' worth of modules that nothing here needs.
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -31,7 +31,7 @@ def dense(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> to
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_paged_attention_equals_dense_attention(seed: int) -> None:
+def test_attention_over_blocks_equals_dense_attention(seed: int) -> None:
     chance = random.Random(seed)
     torch.manual_seed(seed)
     memory = KVMemory(2, 200, 4, KV_HEADS, HEAD_DIM, torch.float32)
