@@ -13,7 +13,7 @@ from server import Engine, EngineOptions, GenerationParams, SamplingParams
 
 pytestmark = pytest.mark.slow
 
-NEW_TOKENS = 10
+NEW_TOKENS = 5
 LENGTHS = (1, 2, 5, 9, 15, 16, 17, 31, 32, 33, 47, 64, 65, 100, 128, 161, 240, 257, 400, 700)
 GREEDY = GenerationParams(NEW_TOKENS, SamplingParams(temperature=0.0))
 

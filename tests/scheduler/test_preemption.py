@@ -110,7 +110,7 @@ def test_overcommitted_memory_costs_few_preemptions_and_little_recomputing(
     prompt: int, new: int, overcommit: int
 ) -> None:
     total = 50 * -(-(prompt + new) // 16)
-    bench = Bench(total // overcommit, 16)
+    bench = Bench(total // overcommit, 16, Limits(max_step_tokens=512, max_running=64))
     requests = [bench.submit(ids(prompt, seed), new) for seed in range(50)]
     computed = sum(plan.num_tokens for plan in bench.run())
     assert bench.scheduler.counters.preemptions > 0
