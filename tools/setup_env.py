@@ -79,14 +79,14 @@ def pip(*arguments: str, quiet_errors: bool = False) -> int:
 
 def pip_command(*arguments: str, quiet_errors: bool = False) -> int:
     """Run pip; its exit status."""
-    command = [PYTHON, "-m", "pip", "--disable-pip-version-check", *arguments]
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
     errors = subprocess.DEVNULL if quiet_errors else None
     return subprocess.run(command, check=False, stderr=errors).returncode
 
 
 def uv(*arguments: str) -> int:
     """Run ``uv pip install``; its exit status."""
-    command = [PYTHON, "-m", "uv", "pip", "install", "--python", PYTHON, *arguments]
+    command = [str(PYTHON), "-m", "uv", "pip", "install", "--python", str(PYTHON), *arguments]
     return subprocess.run(command, check=False).returncode
 
 
