@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 
 from radix_engine.model.sampling import SampleRow
+from radix_engine.model.sampling_params import SamplingParams
 from scheduler import Request
-from server.outputs import GenerationParams, Output, Usage
+from server.outputs import Output, Usage
 from server.stop_strings import StopStrings
 from server.text import Detokenizer
 
@@ -24,22 +25,23 @@ class Answer:
     def __init__(
         self,
         request: Request,
-        params: GenerationParams,
+        sampling: SamplingParams,
         seed: int,
+        stop: tuple[str, ...],
         detokenizer: Detokenizer,
         on_output: Callable[[Output], None],
     ) -> None:
         self.request = request
-        self._params = params
+        self._sampling = sampling
         self._seed = seed
         self._detokenizer = detokenizer
-        self._stops = StopStrings(params.stop)
+        self._stops = StopStrings(stop)
         self._on_output = on_output
         self.ended = False
 
     def sample_row(self) -> SampleRow:
         """How to choose the next token."""
-        return SampleRow(self._params.sampling, self._seed, self.request.num_new_tokens)
+        return SampleRow(self._sampling, self._seed, self.request.num_new_tokens)
 
     def push(self, token: int, finish_reason: str | None) -> bool:
         """Send a new token's text. True when a stop string ends the answer here.

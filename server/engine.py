@@ -61,6 +61,7 @@ class Engine:
             kv_bytes_per_token=runner.memory.bytes_per_block // block_size,
             dtype=str(model.dtype).removeprefix("torch."),
             prefix_cache=prefix_cache,
+            sampling=model.sampling,
         )
         self._eos = model.eos_token_ids
         self._vocabulary = model.config.vocab_size
@@ -117,11 +118,13 @@ class Engine:
             self._eos,
             uses_cache=info.prefix_cache,
         )
-        seed = params.sampling.seed
+        sampling = params.sampling or info.sampling
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         answer = Answer(
             request,
-            params,
-            secrets.randbits(64) if seed is None else seed,
+            sampling,
+            seed,
+            params.stop,
             self.text.detokenizer(prompt),
             on_output,
         )

@@ -12,12 +12,12 @@ class GenerationParams:
     """How to answer a prompt.
 
     ``max_tokens`` is a limit on generated tokens; it is lowered to what fits in the context and in
-    the KV memory, and the answer then ends with ``length``. ``stop`` strings end the answer and
-    are not part of its text.
+    the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
+    way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
     """
 
     max_tokens: int = 128
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams | None = None
     stop: tuple[str, ...] = ()
 
 
@@ -61,7 +61,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine serves and with which memory. Sizes in tokens, blocks and bytes as named."""
+    """What an engine serves and with which memory. Sizes in tokens, blocks and bytes as named.
+
+    ``sampling`` is how the model's makers recommend to choose its tokens.
+    """
 
     model: str
     context_length: int
@@ -70,6 +73,7 @@ class EngineInfo:
     kv_bytes_per_token: int
     dtype: str
     prefix_cache: bool
+    sampling: SamplingParams = SamplingParams()
 
     @property
     def kv_tokens(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 
 from radix_engine.model.errors import ModelError
+from radix_engine.model.sampling_params import SamplingParams
 
 SUPPORTED_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -22,6 +23,8 @@ _REQUIRED = (
     "vocab_size",
     "max_position_embeddings",
 )
+
+_SAMPLING_FIELDS = ("temperature", "top_p", "top_k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,21 @@ def read_eos_token_ids(folder: Path) -> frozenset[int]:
             if ids:
                 return frozenset(ids)
     return frozenset()
+
+
+def read_sampling(folder: Path) -> SamplingParams:
+    """How the model's makers would choose tokens, as ``generation_config.json`` says.
+
+    What it leaves out, or the whole file, is plain sampling from the model's own distribution.
+    Raises ModelError for a value out of range.
+    """
+    path = folder / "generation_config.json"
+    raw = read_json(path) if path.is_file() else {}
+    given = {name: raw[name] for name in _SAMPLING_FIELDS if raw.get(name) is not None}
+    try:
+        return SamplingParams(**given)
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

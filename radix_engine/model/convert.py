@@ -6,14 +6,15 @@ been converted once is served without them.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from radix_engine.model.config import SUPPORTED_MODEL_TYPES
+from radix_engine.model.config import SUPPORTED_MODEL_TYPES, read_json
 from radix_engine.model.errors import ModelError
 from radix_engine.model.gguf_header import read_gguf_header
 
@@ -24,13 +25,16 @@ Say = Callable[[str], None]
 _LEFTOVER_SECONDS = 3600
 
 
-def convert_gguf(file: Path, target: Path, say: Say) -> Path:
+def convert_gguf(
+    file: Path, target: Path, say: Say, generation: Mapping[str, float] | None = None
+) -> Path:
     """Convert ``file`` into the folder ``target`` and return it.
 
     The folder is written beside its place and renamed at the end: it is there as a whole or not at
-    all, and of two conversions at once the first one counts. Takes seconds to a minute and disk
-    space of 4 bytes a weight. Raises ModelError for a file that cannot be converted and for a
-    folder that cannot be written.
+    all, and of two conversions at once the first one counts. ``generation`` is added to
+    generation_config.json, since a GGUF file has no recommended sampling. Takes seconds to a
+    minute and disk space of 4 bytes a weight. Raises ModelError for a file that cannot be
+    converted and for a folder that cannot be written.
     """
     header = read_gguf_header(file)
     architecture = header.get("general.architecture")
@@ -50,6 +54,7 @@ def convert_gguf(file: Path, target: Path, say: Say) -> Path:
     try:
         _write_tokenizer(file, str(header.get("tokenizer.ggml.pre", "")), unfinished, say)
         _write_weights(file, unfinished, say)
+        _add_generation(unfinished / "generation_config.json", generation or {})
         unfinished.chmod(0o755)
         if not target.exists():
             unfinished.rename(target)
@@ -97,6 +102,11 @@ def _write_weights(file: Path, folder: Path, say: Say) -> None:
     )
     say("Writing the weights as float32")
     model.save_pretrained(folder)
+
+
+def _add_generation(path: Path, values: Mapping[str, float]) -> None:
+    merged = (read_json(path) if path.is_file() else {}) | dict(values)
+    path.write_text(json.dumps(merged, indent=2) + "\n", encoding="utf-8")
 
 
 def _prefix(target: Path) -> str:

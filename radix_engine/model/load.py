@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from radix_engine.model.config import ModelConfig, read_config, read_eos_token_ids, read_json
+from radix_engine.model.config import (
+    ModelConfig,
+    read_config,
+    read_eos_token_ids,
+    read_json,
+    read_sampling,
+)
 from radix_engine.model.errors import ModelError
 from radix_engine.model.linear import Linear, can_pack, make_linear
 from radix_engine.model.source import ModelFolder
@@ -58,6 +64,7 @@ def load_model(
         dtype=dtype,
         device=device,
         eos_token_ids=read_eos_token_ids(folder.path),
+        sampling=read_sampling(folder.path),
         embedding=embedding,
         layers=tuple(layers),
         norm=norm,

@@ -8,6 +8,7 @@ import torch
 
 from radix_engine.model.config import ModelConfig
 from radix_engine.model.linear import Linear
+from radix_engine.model.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class LoadedModel:
     """A model that is ready to run.
 
     ``embedding`` is [vocab_size, hidden_size], ``head`` yields logits. ``eos_token_ids`` end an
-    answer. ``load_seconds`` is how long loading took.
+    answer; ``sampling`` is how its makers recommend to choose tokens. ``load_seconds`` is how long
+    loading took.
     """
 
     name: str
@@ -41,6 +43,7 @@ class LoadedModel:
     dtype: torch.dtype
     device: torch.device
     eos_token_ids: frozenset[int]
+    sampling: SamplingParams
     embedding: torch.Tensor
     layers: tuple[LayerWeights, ...]
     norm: torch.Tensor

@@ -164,7 +164,7 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
     fields.check(engine.info.model)
     params = GenerationParams(
         max_tokens=fields.token_limit(engine.info.context_length),
-        sampling=fields.sampling(),
+        sampling=fields.sampling(engine.info.sampling),
         stop=fields.stop,
     )
     messages = [message.for_template() for message in fields.messages]

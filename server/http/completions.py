@@ -87,7 +87,7 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
         prompts=[_ids(prompt, engine) for prompt in fields.prompt],
         params=GenerationParams(
             max_tokens=fields.max_tokens or DEFAULT_MAX_TOKENS,
-            sampling=fields.sampling(),
+            sampling=fields.sampling(engine.info.sampling),
             stop=fields.stop,
         ),
         stream=bool(fields.stream),

@@ -90,21 +90,21 @@ class SharedFields(BaseModel):
         ge=0,
         le=2,
         description="Sampling temperature, a number from 0 (always the likeliest token) to 2; "
-        "default 1.",
+        "default: what the model's makers recommend, else 1.",
     )
     top_p: float | None = Field(
         None,
         gt=0,
         le=1,
         description="Sample from the likeliest tokens whose probabilities sum to this, a number "
-        "above 0 up to 1 (off); default 1.",
+        "above 0 up to 1 (off); default: what the model's makers recommend, else 1.",
     )
     top_k: int | None = Field(
         None,
         ge=-1,
         le=2**31 - 1,
         description="Sample from this many likeliest tokens, a whole number of at least 1; 0 or "
-        "-1 (the default): no limit.",
+        "-1: no limit. Default: what the model's makers recommend, else no limit.",
     )
     seed: int | None = Field(
         None,
@@ -132,12 +132,12 @@ class SharedFields(BaseModel):
         None, description="Labels of yours, an object. Not used."
     )
 
-    def sampling(self) -> SamplingParams:
-        """How to choose tokens, with OpenAI's defaults for what was left out."""
+    def sampling(self, defaults: SamplingParams) -> SamplingParams:
+        """How to choose tokens; the model's ``defaults`` stand for what was left out."""
         return SamplingParams(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=max(self.top_k or 0, 0),
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            top_p=defaults.top_p if self.top_p is None else self.top_p,
+            top_k=defaults.top_k if self.top_k is None else max(self.top_k, 0),
             seed=self.seed,
         )
 

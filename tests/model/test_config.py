@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from radix_engine.model.config import parse_config, read_config, read_eos_token_ids
+from radix_engine.model.config import parse_config, read_config, read_eos_token_ids, read_sampling
 from radix_engine.model.errors import ModelError
 from tests.tiny import make_tiny_folder
 
@@ -166,3 +166,27 @@ def test_an_eos_id_that_is_no_id_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"eos_token_id": "</s>"}')
     with pytest.raises(ModelError, match="eos_token_id"):
         read_eos_token_ids(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [
+        (None, (1.0, 1.0, 0)),
+        ({"eos_token_id": 2}, (1.0, 1.0, 0)),
+        ({"temperature": 0.2, "top_p": 0.9}, (0.2, 0.9, 0)),
+        ({"temperature": 0.7, "top_p": None, "top_k": 20}, (0.7, 1.0, 20)),
+    ],
+)
+def test_the_recommended_sampling_comes_from_the_generation_config(
+    tmp_path: Path, generation: dict[str, Any] | None, expected: tuple[float, float, int]
+) -> None:
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    sampling = read_sampling(tmp_path)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == expected
+
+
+def test_a_recommended_sampling_out_of_range_names_file_and_field(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"temperature": -1}')
+    with pytest.raises(ModelError, match=r"generation_config\.json: temperature must"):
+        read_sampling(tmp_path)
