@@ -61,11 +61,14 @@ class Answer:
 
     def end(self, finish_reason: str, error: str | None = None) -> None:
         """End the answer without a further token (``abort`` or ``error``); once."""
-        if not self.ended:
+        if self.ended:
+            return
+        text = ""
+        if error is None:
             text, stopped = self._stops.push(self._detokenizer.flush())
             if not stopped:
                 text += self._stops.flush()
-            self._send(text, (), finish_reason, error)
+        self._send(text, (), finish_reason, error)
 
     def _send(
         self,

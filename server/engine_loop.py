@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import torch
 
 from radix_engine.model.batch import Span
 from radix_engine.model.sampling import sample
-from scheduler import Scheduler, StepPlan
+from scheduler import NewToken, Scheduler, StepPlan
 from server.answer import Answer
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,8 @@ class EngineLoop:
     def add(self, answer: Answer) -> None:
         """On the engine's thread: queue a request."""
         self._answers[answer.request.request_id] = answer
-        self._scheduler.submit(answer.request)
+        with self._one_request(answer.request.request_id):
+            self._scheduler.submit(answer.request)
 
     def abort(self, request_id: int) -> None:
         """On the engine's thread: end a request in any state. Unknown ids are ignored."""
@@ -132,23 +134,39 @@ class EngineLoop:
                 self._on_idle.set()
 
     def _step(self) -> None:
-        plan = self._scheduler.plan()
+        """One step. Whatever goes wrong ends the requests it concerns, never the thread."""
+        affected: list[int] = list(self._answers)
         try:
+            plan = self._scheduler.plan()
             if not plan.spans:
                 raise RuntimeError("no request can make progress")
+            affected = [span.request.request_id for span in plan.spans]
             tokens = self._compute(plan)
+            results = self._scheduler.commit(plan, tokens)
         except Exception as error:
             logger.exception("a step failed")
-            affected = [span.request.request_id for span in plan.spans] or list(self._answers)
             for request_id in affected:
-                self._drop(request_id, "error", f"{type(error).__name__}: {error}")
+                self._drop(request_id, "error", _describe(error))
             return
-        for new in self._scheduler.commit(plan, tokens):
-            answer = self._answers[new.request.request_id]
-            if answer.push(new.token, new.finish_reason):
-                self._scheduler.finish(new.request)
-            if answer.ended:
-                del self._answers[new.request.request_id]
+        for new in results:
+            with self._one_request(new.request.request_id):
+                self._deliver(new)
+
+    def _deliver(self, new: NewToken) -> None:
+        answer = self._answers[new.request.request_id]
+        if answer.push(new.token, new.finish_reason):
+            self._scheduler.finish(new.request)
+        if answer.ended:
+            del self._answers[new.request.request_id]
+
+    @contextmanager
+    def _one_request(self, request_id: int) -> Iterator[None]:
+        """What goes wrong in here ends this request."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("request %d failed", request_id)
+            self._drop(request_id, "error", _describe(error))
 
     def _compute(self, plan: StepPlan) -> list[int]:
         logits = self._model.forward(
@@ -162,6 +180,14 @@ class EngineLoop:
 
     def _drop(self, request_id: int, reason: str, error: str | None = None) -> None:
         answer = self._answers.pop(request_id, None)
-        if answer is not None:
+        if answer is None:
+            return
+        try:
             self._scheduler.abort(answer.request)
-            answer.end(reason, error)
+        except Exception:
+            logger.exception("request %d could not give its blocks back", request_id)
+        answer.end(reason, error)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

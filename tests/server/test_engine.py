@@ -10,6 +10,7 @@ import pytest
 
 from scheduler import Limits
 from server import GenerationParams, Output, RequestRefused, SamplingParams
+from server.text import Detokenizer
 from tests.server.conftest import MakeEngine
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -192,6 +193,38 @@ def test_a_failing_step_ends_its_requests_and_the_engine_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(engine._loop._model, "forward", broken)
+        answer = engine.generate([ids(20, 1)], greedy())[0]
+    assert (answer.finish_reason, answer.error) == ("error", "ArithmeticError: boom")
+    assert engine.generate([ids(20, 1)], greedy(2))[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("part", ["plan", "commit", "submit"])
+def test_a_fault_in_the_scheduler_ends_requests_and_not_the_engine(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    engine = make_engine()
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("boom")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._scheduler, part, broken)
+        answers = engine.generate([ids(20, 1), ids(20, 2)], greedy())
+    assert {answer.finish_reason for answer in answers} == {"error"}
+    assert engine.generate([ids(20, 1)], greedy(2))[0].finish_reason == "length"
+
+
+def test_a_fault_in_one_requests_text_ends_that_one(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine()
+
+    class Broken(Detokenizer):
+        def push(self, token: int) -> str:
+            raise ArithmeticError("boom")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("server.text.Detokenizer", Broken)
         answer = engine.generate([ids(20, 1)], greedy())[0]
     assert (answer.finish_reason, answer.error) == ("error", "ArithmeticError: boom")
     assert engine.generate([ids(20, 1)], greedy(2))[0].finish_reason == "length"
