@@ -5,8 +5,9 @@
                  +------------- preempt: release ----------+
 
 ``plan`` decides and takes blocks; the caller computes the plan; ``commit`` records what was
-computed, publishes full blocks and ends requests. Between the two nothing else may be called but
-``plan``'s reader. One thread; no tensor; no time.
+computed, publishes full blocks and ends requests. Between the two only ``abort`` may be called,
+and an aborted request's span must be left out of what is committed. One thread; no tensor; no
+time.
 """
 
 from __future__ import annotations
@@ -301,11 +302,13 @@ class Scheduler:
     def _let_go(self, request: Request) -> None:
         """Give back all that a request holds."""
         self._running.pop(request.request_id, None)
-        if request.lease is not None:
-            self.cache.free(request.private_tail(self.cache.block_size))
-            self.cache.release(request.lease)
-        request.lease = None
-        request.block_table = request.block_table[:0]
+        lease, tail = request.lease, request.private_tail(self.cache.block_size)
+        request.lease, request.block_table = None, request.block_table[:0]
+        if lease is not None:
+            try:
+                self.cache.free(tail)
+            finally:
+                self.cache.release(lease)
 
 
 def _span(request: Request, count: int) -> ScheduledSpan:

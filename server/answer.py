@@ -38,6 +38,7 @@ class Answer:
         self._stops = StopStrings(stop)
         self._on_output = on_output
         self.ended = False
+        self.abandoned = False  # its receiver has failed: nobody wants the rest
 
     def sample_row(self) -> SampleRow:
         """How to choose the next token."""
@@ -84,4 +85,5 @@ class Answer:
         try:
             self._on_output(output)
         except Exception:  # whoever asked must not be able to stop the others' answers
+            self.abandoned = True
             logger.exception("the receiver of request %d failed", request.request_id)

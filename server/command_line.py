@@ -28,7 +28,10 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
     parser = _parser()
     values = parser.parse_args(arguments)
     try:
-        limits = Limits(values.max_step_tokens, values.max_running, values.max_passed_by)
+        running = values.max_running
+        if running is None:
+            running = max(1, min(Limits().max_running, values.max_step_tokens))
+        limits = Limits(values.max_step_tokens, running, values.max_passed_by)
     except ValueError as error:
         parser.error(str(error).replace("max_", "--max-").replace("_", "-"))
     engine = EngineOptions(
@@ -74,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         "--kv-memory",
         metavar="SIZE",
         help="memory for K and V: a size such as 2GiB or 512MiB, or a share of the memory that is "
-        "free, such as 40%% (default: 25%%, at most 4 GiB, but one whole context if half of the "
-        "free memory has room for it)",
+        "free, such as 40%% (default: 25%%, at most 4 GiB, but up to half of the free memory where "
+        "one whole context needs it)",
     )
     memory.add_argument(
         "--prefix-cache",
@@ -95,9 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument(
         "--max-running",
         type=int,
-        default=limits.max_running,
         metavar="N",
-        help="requests that run at a time; others wait (default: %(default)s requests)",
+        help="requests that run at a time; others wait "
+        f"(default: {limits.max_running} requests, or --max-step-tokens where that is less)",
     )
     steps.add_argument(
         "--max-passed-by",

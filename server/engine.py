@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import queue
 import secrets
@@ -71,6 +72,8 @@ class Engine:
         self._ids = itertools.count(1)
         self._draining = False
         self._loop.start()
+        # torch must not be inside a step when the interpreter is taken down.
+        atexit.register(self.shutdown, 0.0)
 
     @classmethod
     def load(
@@ -103,7 +106,8 @@ class Engine:
         """Queue a prompt of token ids and return the request's id.
 
         ``on_output`` is called on the engine's thread, in order; exactly one call, the last, has a
-        finish reason. Raises RequestRefused, and then nothing is queued.
+        finish reason. It must be quick, since all other answers wait for it, and may call anything
+        but ``generate``, ``stream`` and ``shutdown``. Raises RequestRefused: nothing was queued.
         """
         if self._draining:
             raise _shutting_down()
@@ -129,7 +133,7 @@ class Engine:
             on_output,
         )
         if not self._loop.post(lambda: self._loop.add(answer)):
-            raise _shutting_down()
+            raise _shutting_down() if self._draining else _failed()
         return request.request_id
 
     def abort(self, request_id: int) -> None:
@@ -141,7 +145,10 @@ class Engine:
     def stream(
         self, prompt: Prompt, params: GenerationParams = GenerationParams()
     ) -> Iterator[Output]:
-        """The answer to one prompt, piece by piece. Leaving the loop early aborts the request."""
+        """The answer to one prompt, piece by piece. Leaving the loop early aborts the request.
+
+        The prompt is submitted, or refused, when the first piece is asked for.
+        """
         pieces: queue.SimpleQueue[Output] = queue.SimpleQueue()
         request_id = self.submit(self._tokens(prompt), params, pieces.put)
         try:
@@ -160,13 +167,21 @@ class Engine:
 
         Raises RequestRefused for the first prompt that cannot be served, before any is computed.
         """
+        if isinstance(prompts, str):
+            raise TypeError("generate takes a list of prompts; put the one prompt into a list")
         tokens = [self._tokens(prompt) for prompt in prompts]
         for prompt in tokens:
             self._check_prompt(prompt)
         collectors = [_Collector() for _ in tokens]
-        for prompt, collector in zip(tokens, collectors, strict=True):
-            self.submit(prompt, params, collector.push)
-        return [collector.wait() for collector in collectors]
+        submitted: list[int] = []
+        try:
+            for prompt, collector in zip(tokens, collectors, strict=True):
+                submitted.append(self.submit(prompt, params, collector.push))
+            return [collector.wait() for collector in collectors]
+        except BaseException:
+            for request_id in submitted:
+                self.abort(request_id)
+            raise
 
     def flush_cache(self) -> int:
         """Empty the prefix cache; returns the blocks freed at once. Running requests go on.
@@ -177,8 +192,10 @@ class Engine:
 
     def tree(self) -> dict[str, object]:
         """The cached prefixes as JSON-able data. Blocks for up to one step."""
-        nodes = self._loop.call(lambda: dump(self._cache.root, time.monotonic()))
-        return tree_view(nodes, self.info.block_size, self.state(), self.text.decode)
+        nodes, state = self._loop.call(
+            lambda: (dump(self._cache.root, time.monotonic()), self.state())
+        )
+        return tree_view(nodes, self.info.block_size, state, self.text.decode)
 
     def audit(self) -> list[str]:
         """Check that every block has exactly one owner; what is wrong, one line each."""
@@ -207,6 +224,7 @@ class Engine:
     def shutdown(self, grace_s: float) -> None:
         """Refuse new requests, let the others run for ``grace_s`` seconds, end the rest. Blocks."""
         self._draining = True
+        atexit.unregister(self.shutdown)
         if self._loop.is_alive():
             self._loop.wait_idle(grace_s)
             self._loop.stop()
@@ -225,7 +243,7 @@ class Engine:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        if length > info.kv_tokens:
+        if length > info.max_prompt_tokens:
             raise RequestRefused(
                 f"the prompt has {length} tokens, but the KV memory holds {info.kv_tokens}; "
                 "shorten the prompt, or start the server with a larger --kv-memory",
@@ -240,6 +258,12 @@ class Engine:
 
 def _shutting_down() -> RequestRefused:
     return RequestRefused("the server is shutting down", code="server_shutting_down", status=503)
+
+
+def _failed() -> RequestRefused:
+    return RequestRefused(
+        "the engine has failed; the log says why. Restart it", code="engine_stopped", status=503
+    )
 
 
 class _Collector:

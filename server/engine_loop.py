@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import torch
 
 from radix_engine.model.batch import Span
-from radix_engine.model.sampling import sample
+from radix_engine.model.sampling import not_finite, sample
 from scheduler import NewToken, Scheduler, StepPlan
 from server.answer import Answer
 
@@ -41,7 +41,7 @@ class EngineLoop:
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
-        self._on_idle: threading.Event | None = None
+        self._idle_events: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -67,8 +67,10 @@ class EngineLoop:
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the engine's thread and return its result. Blocks for a step at most.
 
-        Raises RuntimeError when the thread has ended.
+        On that thread itself the function runs at once. Raises RuntimeError when it has ended.
         """
+        if threading.current_thread() is self._thread:
+            return function()
         future: Future[T] = Future()
 
         def command() -> None:
@@ -77,13 +79,12 @@ class EngineLoop:
             except Exception as error:
                 future.set_exception(error)
 
-        posted = self.post(command)
-        while posted:
-            try:
-                return future.result(timeout=1.0)
-            except TimeoutError:
-                posted = self.is_alive() or future.done()
-        raise RuntimeError("the engine's thread has ended")
+        if self.post(command):
+            while not wait([future], timeout=1.0).done and self.is_alive():
+                pass
+        if not future.done():
+            raise RuntimeError("the engine's thread has ended")
+        return future.result()
 
     def add(self, answer: Answer) -> None:
         """On the engine's thread: queue a request."""
@@ -96,42 +97,56 @@ class EngineLoop:
         self._drop(request_id, "abort")
 
     def wait_idle(self, timeout_s: float) -> None:
-        """Block until all answers have ended, or the time is over."""
+        """Block until all answers have ended, the time is over, or the loop stops."""
         idle = threading.Event()
-
-        def check() -> None:
-            if self._answers:
-                self._on_idle = idle
-            else:
-                idle.set()
-
-        self.post(check)
-        idle.wait(timeout_s)
+        if self.post(lambda: self._idle_events.append(idle)):
+            idle.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
     def stop(self) -> None:
-        """End what still runs with ``abort`` and join the thread."""
+        """End what still runs with ``abort`` and join the thread. Not from that thread."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("the engine cannot be shut down from its own thread")
         with self._wake:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
 
     def _run(self) -> None:
+        reason, error = "abort", None
+        try:
+            self._serve()
+        except BaseException as failure:  # a panic in a native library is no Exception
+            logger.critical("the engine's thread has failed", exc_info=True)
+            reason, error = "error", _describe(failure)
+        with self._wake:
+            self._stopping = True  # from here on nothing is posted any more
+            commands, self._inbox = self._inbox, []
+        for command in commands:
+            command()
+        for request_id in list(self._answers):
+            self._drop(request_id, reason, error)
+        self._tell_idle()
+
+    def _serve(self) -> None:
+        """Commands and steps, until the loop is told to stop."""
         while True:
             with self._wake:
                 while not (self._inbox or self._stopping or self._scheduler.has_work):
                     self._wake.wait()
+                if self._stopping:
+                    return
                 commands, self._inbox = self._inbox, []
-                stopping = self._stopping
             for command in commands:
                 command()
-            if stopping:
-                for request_id in list(self._answers):
-                    self._drop(request_id, "abort")
-                return
             if self._scheduler.has_work:
                 self._step()
-            if not self._answers and self._on_idle is not None:
-                self._on_idle.set()
+            if not self._answers:
+                self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        for event in self._idle_events:
+            event.set()
+        self._idle_events.clear()
 
     def _step(self) -> None:
         """One step. Whatever goes wrong ends the requests it concerns, never the thread."""
@@ -141,7 +156,7 @@ class EngineLoop:
             if not plan.spans:
                 raise RuntimeError("no request can make progress")
             affected = [span.request.request_id for span in plan.spans]
-            tokens = self._compute(plan)
+            plan, tokens = self._compute(plan)
             results = self._scheduler.commit(plan, tokens)
         except Exception as error:
             logger.exception("a step failed")
@@ -156,6 +171,9 @@ class EngineLoop:
         answer = self._answers[new.request.request_id]
         if answer.push(new.token, new.finish_reason):
             self._scheduler.finish(new.request)
+        if answer.abandoned:
+            self._drop(new.request.request_id, "abort")
+            return
         if answer.ended:
             del self._answers[new.request.request_id]
 
@@ -168,15 +186,25 @@ class EngineLoop:
             logger.exception("request %d failed", request_id)
             self._drop(request_id, "error", _describe(error))
 
-    def _compute(self, plan: StepPlan) -> list[int]:
+    def _compute(self, plan: StepPlan) -> tuple[StepPlan, list[int]]:
+        """Run the model and choose tokens. Returns the plan without requests that failed alone."""
         logits = self._model.forward(
             [
                 Span(span.tokens, span.start, span.request.block_table, span.samples)
                 for span in plan.spans
             ]
         )
+        broken = not_finite(logits)
+        if broken:
+            failed = {plan.sampling[row].request.request_id for row in broken}
+            for request_id in failed:
+                self._drop(request_id, "error", "the model's logits are not finite numbers")
+            good = [row for row in range(len(logits)) if row not in broken]
+            logits = logits[good]
+            kept = tuple(s for s in plan.spans if s.request.request_id not in failed)
+            plan = StepPlan(kept, plan.preempted)
         rows = [self._answers[span.request.request_id].sample_row() for span in plan.sampling]
-        return sample(logits, rows) if rows else []
+        return plan, sample(logits, rows)
 
     def _drop(self, request_id: int, reason: str, error: str | None = None) -> None:
         answer = self._answers.pop(request_id, None)
@@ -186,8 +214,12 @@ class EngineLoop:
             self._scheduler.abort(answer.request)
         except Exception:
             logger.exception("request %d could not give its blocks back", request_id)
-        answer.end(reason, error)
+        try:
+            answer.end(reason, error)
+        except Exception as failure:
+            logger.exception("request %d could not be ended cleanly", request_id)
+            answer.end("error", _describe(failure))  # this way touches no tokenizer
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

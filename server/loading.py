@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from radix_engine.memory.sizing import available_memory_bytes, blocks_for, kv_memory_bytes
+from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes, whole_blocks
 from radix_engine.model.linear import pick_dtype
 from radix_engine.model.load import LoadProgress, load_model
 from radix_engine.model.source import resolve_model
 from radix_engine.model.weights import LoadedModel
 from server.options import BLOCK_SIZE, EngineOptions
 from server.text import TextCodec
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     """
     torch.set_num_threads(options.threads or usable_processors())
     dtype = pick_dtype(options.dtype)
-    folder = resolve_model(options.model)
+    folder = resolve_model(options.model, progress=logger.info)
     with ThreadPoolExecutor(1) as pool:
         text = pool.submit(TextCodec, folder.path)
         model = load_model(folder, dtype, progress=progress)
@@ -44,9 +48,24 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     size = kv_memory_bytes(
         options.kv_memory, available_memory_bytes(), per_token, model.config.context_length
     )
-    return EngineParts(model, codec, blocks_for(size, per_token * BLOCK_SIZE))
+    return EngineParts(model, codec, whole_blocks(size, per_token * BLOCK_SIZE))
 
 
-def usable_processors() -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0))
+def usable_processors(root: Path = Path("/")) -> int:
+    """Processors that this process may use: its affinity, and the quota of its control group.
+
+    A quota of one and a half processors counts as two. ``root`` is the folder that holds sys.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    group = root / "sys/fs/cgroup"
+    try:
+        quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (group / "cpu/cpu.cfs_quota_us").read_text(encoding="ascii").strip()
+            period = (group / "cpu/cpu.cfs_period_us").read_text(encoding="ascii").strip()
+        except OSError:
+            return allowed
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return allowed  # "max" or -1: no quota
+    return max(1, min(allowed, -(-int(quota) // int(period))))

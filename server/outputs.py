@@ -14,11 +14,20 @@ class GenerationParams:
     ``max_tokens`` is a limit on generated tokens; it is lowered to what fits in the context and in
     the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
     way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
+    Raises ValueError naming the field.
     """
 
     max_tokens: int = 128
     sampling: SamplingParams | None = None
     stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be a whole number from 1, not {self.max_tokens!r}")
+        if not isinstance(self.stop, tuple) or not all(
+            isinstance(text, str) and text for text in self.stop
+        ):
+            raise ValueError(f"stop must be a tuple of strings, none empty, not {self.stop!r}")
 
 
 @dataclass(frozen=True, slots=True)

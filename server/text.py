@@ -30,6 +30,9 @@ class TextCodec:
             self._chat = _load(folder)
             # The fast tokenizer itself: transformers' wrapper changes state on each call.
             self._tokenizer: Tokenizer = self._chat.backend_tokenizer
+            # Left in the file by training tools; a prompt that is too long is refused, not cut.
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
         except (OSError, ValueError, AttributeError) as error:
             raise ValueError(f"no tokenizer can be read in {folder}: {error}") from error
 
@@ -84,7 +87,14 @@ class Detokenizer:
         self._context = list(context)
         self._ids: list[int] = []
         self._shown = 0
+        # A character that the prompt leaves unfinished belongs to the answer: the stream would
+        # otherwise take all of the context for new.
+        unfinished: list[int] = []
+        while self._context and self._decode(self._context).endswith("\ufffd"):
+            unfinished.insert(0, self._context.pop())
         self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
+        for token in unfinished:
+            self.push(token)
 
     def push(self, token: int) -> str:
         """The text that this token completes; empty inside a character."""
@@ -95,11 +105,14 @@ class Detokenizer:
 
     def flush(self) -> str:
         """What is left at the end: a character whose last bytes never came shows as U+FFFD."""
-        before = self._tokenizer.decode(self._context, skip_special_tokens=True)
-        whole = self._tokenizer.decode(self._context + self._ids, skip_special_tokens=True)
-        rest: str = whole[len(before) + self._shown :]
+        before = self._decode(self._context)
+        rest = self._decode(self._context + self._ids)[len(before) + self._shown :]
         self._shown += len(rest)
         return rest
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
 
 
 def _load(folder: Path) -> Any:

@@ -1,7 +1,7 @@
 """The full audit: every block has exactly one owner, and the tree is what it claims to be.
 
-It reports and changes nothing. Cost: O(blocks + nodes); every test of the cache runs it after each
-operation, a server on request.
+It reports and changes nothing. Cost: O(blocks + nodes); the tests run it after each operation
+and each step, and ``Engine.audit`` on request.
 """
 
 from __future__ import annotations

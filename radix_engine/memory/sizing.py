@@ -89,7 +89,7 @@ def kv_memory_bytes(
     return size
 
 
-def blocks_for(num_bytes: int, bytes_per_block: int) -> int:
+def whole_blocks(num_bytes: int, bytes_per_block: int) -> int:
     """Whole blocks that fit into ``num_bytes``; ValueError when not even one does."""
     blocks = num_bytes // bytes_per_block
     if blocks < 1:

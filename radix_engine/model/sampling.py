@@ -55,6 +55,11 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     return tokens
 
 
+def not_finite(logits: torch.Tensor) -> list[int]:
+    """The rows of ``logits`` [rows, vocabulary] with NaN or infinity: no token can be drawn."""
+    return torch.isfinite(logits.sum(dim=-1)).logical_not().nonzero().flatten().tolist()
+
+
 def uniform(seed: int, index: int) -> float:
     """The random number in [0, 1) for the token with this index: 53 bits of a BLAKE2b hash."""
     digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -37,8 +36,11 @@ class Bridge(Generic[Item]):
         if self._woken or self._loop is None:
             return
         self._woken = True
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to tell
+        try:
             self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:  # the loop has closed: nobody is left to tell
+            self._posted.clear()
+            self._woken = False
 
     def _deliver(self) -> None:
         self._woken = False

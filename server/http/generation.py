@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
 from server.errors import RequestRefused
-from server.http.answer import Answer, ClientGone, failure
 from server.http.body import read_body
 from server.http.engine_like import EngineLike
 from server.http.errors import ApiError, from_refusal, shutting_down, unexpected
 from server.http.fields import ignored_header
 from server.http.service import Service
 from server.http.sse import DONE, EventStream, event
+from server.http.submission import ClientGone, Submission, failure
 from server.outputs import GenerationParams, Output, Usage
 
 logger = logging.getLogger("server.http")
@@ -68,7 +68,7 @@ class Call:
         self.endpoint = endpoint
         self.model = service.engine.info.model
         self.status = 500
-        self.answer = Answer(service.engine, service.bridge)
+        self.submission = Submission(service.engine, service.bridge)
         self._request = request
         self._began = time.perf_counter()
         self._watcher: asyncio.Task[None] | None = None
@@ -80,14 +80,14 @@ class Call:
     async def _wait_for_hang_up(self) -> None:
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
-        self.answer.give_up()
+        self.submission.give_up()
 
     def end(self) -> None:
         """Abort what still runs, and log the request in one line that shows no text of it."""
         if self._watcher is not None:
             self._watcher.cancel()
-        self.answer.give_up()
-        usage = self.answer.usage()
+        self.submission.give_up()
+        usage = self.submission.usage()
         logger.info(
             "%s %d prompt=%d cached=%d completion=%d tokens %.0f ms",
             self.id,
@@ -139,7 +139,7 @@ def _start(body: bytes, engine: EngineLike, call: Call) -> Job:
         job = call.endpoint.prepare(body, engine)
     except RequestRefused as refusal:
         raise from_refusal(refusal, param=field) from refusal
-    call.answer.submit(job.prompts, job.params, param=field)
+    call.submission.submit(job.prompts, job.params, param=field)
     return job
 
 
@@ -147,7 +147,7 @@ async def _whole(call: Call, count: int) -> dict[str, Any]:
     """The body of an answer that is sent at once. Raises ApiError when the engine gave up."""
     texts: list[list[str]] = [[] for _ in range(count)]
     reasons = [""] * count
-    async for batch in call.answer.batches():
+    async for batch in call.submission.batches():
         for index, output in batch:
             error = failure(output)
             if error is not None:
@@ -160,7 +160,7 @@ async def _whole(call: Call, count: int) -> dict[str, Any]:
         call.endpoint.choice(index, "".join(parts), reason)
         for index, (parts, reason) in enumerate(zip(texts, reasons, strict=True))
     ]
-    usage = usage_body(call.answer.usage())
+    usage = usage_body(call.submission.usage())
     return {**_head(call, call.endpoint.object_whole), "choices": choices, "usage": usage}
 
 
@@ -170,7 +170,7 @@ async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
         head = _head(call, call.endpoint.object_chunk)
         running = len(job.prompts)
         begun: set[int] = set()
-        async for batch in call.answer.batches():
+        async for batch in call.submission.batches():
             events: list[bytes] = []
             for index, output in batch:
                 error = failure(output)
@@ -179,14 +179,14 @@ async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
                     yield b"".join([*events, event(error.body()), DONE])
                     return
                 running -= output.finish_reason is not None
-                usage = None if running or job.include_usage else call.answer.usage()
+                usage = None if running or job.include_usage else call.submission.usage()
                 events += _chunks(
                     call.endpoint, head, index, output, index not in begun, job, usage
                 )
                 begun.add(index)
             if not running:
                 if job.include_usage:
-                    counts = usage_body(call.answer.usage())
+                    counts = usage_body(call.submission.usage())
                     events.append(event({**head, "choices": [], "usage": counts}))
                 events.append(DONE)
             if events:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from server.http.answer import Piece
 from server.http.bridge import Bridge
 from server.http.engine_like import EngineLike
 from server.http.errors import engine_stopped, shutting_down
 from server.http.shutdown import Shutdown
+from server.http.submission import Piece
 
 Result = TypeVar("Result")
 
@@ -48,10 +48,16 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._text, work)
 
     async def between_steps(self, work: Callable[[], Result]) -> Result:
-        """The result of ``work``, which waits for a gap between two steps of a live engine."""
-        if not self.engine.is_alive():
-            raise engine_stopped()
-        return await asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        """The result of ``work``, which waits for a gap between two steps.
+
+        Raises ApiError 503 if the engine has ended, or ends meanwhile.
+        """
+        self.check_open()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._blocking, work)
+        except RuntimeError:
+            self.check_open()  # it ended meanwhile
+            raise
 
     def close(self) -> None:
         """Let the threads end once they are idle."""

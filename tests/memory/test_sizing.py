@@ -8,10 +8,10 @@ import pytest
 
 from radix_engine.memory.sizing import (
     available_memory_bytes,
-    blocks_for,
     format_size,
     kv_memory_bytes,
     parse_size,
+    whole_blocks,
 )
 
 GIB = 2**30
@@ -139,9 +139,9 @@ def test_less_than_one_token_is_refused() -> None:
 
 
 def test_blocks_are_rounded_down() -> None:
-    assert blocks_for(1000, 300) == 3
+    assert whole_blocks(1000, 300) == 3
     with pytest.raises(ValueError, match="does not hold one block of 1001 bytes"):
-        blocks_for(1000, 1001)
+        whole_blocks(1000, 1001)
 
 
 @pytest.mark.parametrize(

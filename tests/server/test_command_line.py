@@ -11,6 +11,7 @@ from scheduler import Limits
 from server import Engine, EngineOptions
 from server.__main__ import ready_message
 from server.command_line import parse
+from server.loading import usable_processors
 from tests.server.conftest import MakeEngine
 
 
@@ -97,3 +98,19 @@ def test_the_ready_message_has_address_model_memory_and_a_curl_line(
         "512 bytes",
     ):
         assert words in message
+
+
+def test_a_small_step_brings_its_own_number_of_running_requests() -> None:
+    assert parse(["--max-step-tokens", "32"]).engine.limits == Limits(
+        32, 32, Limits().max_passed_by
+    )
+
+
+@pytest.mark.parametrize(("quota", "most"), [("150000 100000", 2), ("50000 100000", 1)])
+def test_a_quota_of_the_control_group_limits_the_threads(
+    tmp_path: Path, quota: str, most: int
+) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text(quota + "\n")
+    assert usable_processors(tmp_path) == min(most, usable_processors(tmp_path / "no quota"))

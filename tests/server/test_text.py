@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,34 @@ def test_messages_for_a_model_without_a_template_are_refused(tmp_path: Path) -> 
         if path.exists() and name.endswith(".jinja"):
             path.unlink()
     config = folder / "tokenizer_config.json"
-    import json
-
     values = json.loads(config.read_text())
     values.pop("chat_template", None)
     config.write_text(json.dumps(values))
     with pytest.raises(RequestRefused, match="no chat template"):
         TextCodec(folder).render_chat([{"role": "user", "content": "hello"}])
+
+
+def test_the_end_of_a_prompt_never_shows_in_its_answer(tiny_folder: Path) -> None:
+    codec = TextCodec(tiny_folder)
+    ids = codec.encode("secret \U0001f600 and more \u4f60 text")
+    whole = codec.decode(ids)
+    for cut in range(1, len(ids)):
+        detokenizer = codec.detokenizer(ids[:cut])
+        answer = "".join(detokenizer.push(token) for token in ids[cut:]) + detokenizer.flush()
+        assert whole.endswith(answer)
+        assert "\ufffd" not in answer
+        assert codec.decode(ids[:cut]).rstrip("\ufffd") + answer == whole
+
+
+def test_a_tokenizer_file_that_asks_for_truncation_cuts_nothing(tmp_path: Path) -> None:
+    folder = make_tiny_folder(tmp_path / "cut", tokenizer=True)
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["truncation"] = {
+        "direction": "Right",
+        "max_length": 5,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    path.write_text(json.dumps(values))
+    assert len(TextCodec(folder).encode("abcdefghijklmnopqrstuvw" * 4)) > 5

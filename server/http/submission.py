@@ -20,7 +20,7 @@ class ClientGone(Exception):
     """The client has hung up; nobody reads what would be sent."""
 
 
-class Answer:
+class Submission:
     """One engine request per prompt, and their outputs in one queue.
 
     Made, read and given up on the event loop; ``submit`` runs on another thread, since checking a
