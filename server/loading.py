@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes, whole_blocks
+from radix_engine.model.config import read_config
 from radix_engine.model.linear import pick_dtype
 from radix_engine.model.load import LoadProgress, load_model
 from radix_engine.model.source import resolve_model
@@ -40,8 +41,9 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     torch.set_num_threads(options.threads or usable_processors())
     dtype = pick_dtype(options.dtype)
     folder = resolve_model(options.model, progress=logger.info)
+    context_length = read_config(folder.path).context_length
     with ThreadPoolExecutor(1) as pool:
-        text = pool.submit(TextCodec, folder.path)
+        text = pool.submit(TextCodec, folder.path, context_length)
         model = load_model(folder, dtype, progress=progress)
         codec = text.result()
     per_token = model.config.kv_bytes_per_token(dtype)

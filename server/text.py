@@ -22,10 +22,12 @@ class TextCodec:
     """The tokenizer in a model folder. Thread-safe; its methods block, so keep them off event
     loops.
 
-    Raises ValueError when the folder holds no usable tokenizer.
+    With ``context_length`` (tokens), megabytes of text that cannot fit are refused without
+    spending seconds on tokenizing them. Raises ValueError when the folder holds no usable
+    tokenizer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, context_length: int | None = None) -> None:
         try:
             self._chat = _load(folder)
             # The fast tokenizer itself: transformers' wrapper changes state on each call.
@@ -35,9 +37,18 @@ class TextCodec:
             self._tokenizer.no_padding()
         except (OSError, ValueError, AttributeError) as error:
             raise ValueError(f"no tokenizer can be read in {folder}: {error}") from error
+        self._context_length = context_length
+        self._most_characters: int | None = None
+        if context_length is not None and _keeps_every_character(self._tokenizer):
+            longest = max(map(len, self._tokenizer.get_vocab()))
+            self._most_characters = context_length * longest
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a completion prompt, with the special tokens that the tokenizer adds."""
+        """Token ids of a completion prompt, with the special tokens that the tokenizer adds.
+
+        Raises RequestRefused for a text that is too long for the context whatever its tokens are.
+        """
+        self._check_length(text)
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
@@ -67,8 +78,17 @@ class TextCodec:
             raise RequestRefused(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
+        self._check_length(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+    def _check_length(self, text: str) -> None:
+        if self._most_characters is not None and len(text) > self._most_characters:
+            raise RequestRefused(
+                f"the prompt has {len(text)} characters, which cannot fit the model's context of "
+                f"{self._context_length} tokens; shorten the prompt",
+                code="context_length_exceeded",
+            )
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""
@@ -113,6 +133,11 @@ class Detokenizer:
     def _decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+
+def _keeps_every_character(tokenizer: Tokenizer) -> bool:
+    """Whether a text's tokens have at least as many characters as the text: byte-level."""
+    return tokenizer.normalizer is None and "ByteLevel" in repr(tokenizer.pre_tokenizer)
 
 
 def _load(folder: Path) -> Any:

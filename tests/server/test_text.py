@@ -117,3 +117,14 @@ def test_a_tokenizer_file_that_asks_for_truncation_cuts_nothing(tmp_path: Path) 
     }
     path.write_text(json.dumps(values))
     assert len(TextCodec(folder).encode("abcdefghijklmnopqrstuvw" * 4)) > 5
+
+
+def test_text_that_can_never_fit_is_refused_without_tokenizing_it(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec = TextCodec(tiny_folder, context_length=100)
+    assert len(codec.encode("ab " * 100)) > 100, "near the limit it is counted in tokens"
+    monkeypatch.setattr(codec, "_tokenizer", None)
+    with pytest.raises(RequestRefused, match="context of 100 tokens") as refusal:
+        codec.encode("ab " * 100_000)
+    assert refusal.value.code == "context_length_exceeded"
