@@ -4,7 +4,7 @@
 BASE_PYTHON ?= python3
 VENV := .venv
 
-ifdef PYTHON
+ifeq ($(origin PYTHON),command line)
   PY := $(PYTHON)
   READY :=
   READY_DEV :=
@@ -14,8 +14,8 @@ else
   READY_DEV := $(READY)-dev
 endif
 
-SERVE_ARGS = $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT)) $(ARGS)
-BENCH_ARGS = $(if $(MODEL),--model $(MODEL)) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
+SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(ARGS)
+BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve bench-agent bench-startup test tests lint types clean
@@ -46,7 +46,7 @@ bench-agent: $(READY)
 	@exec $(PY) -m workloads bench-agent $(BENCH_ARGS)
 
 bench-startup: $(READY)
-	@exec $(PY) -m workloads bench-startup $(if $(MODEL),--model $(MODEL)) $(ARGS)
+	@exec $(PY) -m workloads bench-startup $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 # Types and tests share two processors; threads of torch then must not spin while they wait.
 test: lint

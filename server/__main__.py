@@ -59,7 +59,8 @@ def ready_message(engine: Engine, address: str) -> str:
     """What the server says when it can be used."""
     info = engine.info
     size = format_size(info.kv_tokens * info.kv_bytes_per_token)
-    body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    question = '[{"role": "user", "content": "What is the capital of France?"}]'
+    body = f'{{"messages": {question}, "max_tokens": 50}}'
     curl = f"curl {address}/v1/chat/completions -H 'Content-Type: application/json' -d "
     return "\n".join(
         (

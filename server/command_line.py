@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     http.add_argument(
         "--port",
-        type=_port,
+        type=_port(),
         default=8000,
         help="port to listen on; 0 takes a free one (default: %(default)s)",
     )
@@ -141,8 +141,10 @@ def _at_least(least: T, kind: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 65535, not {text}")
-    return value
+def _port() -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not 0 <= int(text) <= 65535:
+            raise argparse.ArgumentTypeError(f"must lie between 0 and 65535, not {text}")
+        return int(text)
+
+    return read

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import itertools
 import queue
 import secrets
@@ -195,7 +196,9 @@ class Engine:
         nodes, state = self._loop.call(
             lambda: (dump(self._cache.root, time.monotonic()), self.state())
         )
-        return tree_view(nodes, self.info.block_size, state, self.text.decode)
+        return tree_view(
+            nodes, self.info.block_size, state, functools.partial(self.text.decode, special=True)
+        )
 
     def audit(self) -> list[str]:
         """Check that every block has exactly one owner; what is wrong, one line each."""
@@ -251,8 +254,15 @@ class Engine:
                 code="context_length_exceeded",
             )
         if not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+            index, token = next(
+                (index, token)
+                for index, token in enumerate(prompt)
+                if not 0 <= token < self._vocabulary
+            )
             raise RequestRefused(
-                f"token ids must lie between 0 and {self._vocabulary - 1}", param="prompt"
+                f"token {index} of the prompt is {token}; "
+                f"token ids must lie between 0 and {self._vocabulary - 1}",
+                param="prompt",
             )
 
 

@@ -41,16 +41,19 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     torch.set_num_threads(options.threads or usable_processors())
     dtype = pick_dtype(options.dtype)
     folder = resolve_model(options.model, progress=logger.info)
-    context_length = read_config(folder.path).context_length
+    config = read_config(folder.path)
+    per_token = config.kv_bytes_per_token(dtype)
+
+    def kv_memory() -> int:
+        available = available_memory_bytes()
+        return kv_memory_bytes(options.kv_memory, available, per_token, config.context_length)
+
+    kv_memory()  # what cannot be is refused before the weights are loaded
     with ThreadPoolExecutor(1) as pool:
-        text = pool.submit(TextCodec, folder.path, context_length)
+        text = pool.submit(TextCodec, folder.path, config.context_length)
         model = load_model(folder, dtype, progress=progress)
         codec = text.result()
-    per_token = model.config.kv_bytes_per_token(dtype)
-    size = kv_memory_bytes(
-        options.kv_memory, available_memory_bytes(), per_token, model.config.context_length
-    )
-    return EngineParts(model, codec, whole_blocks(size, per_token * BLOCK_SIZE))
+    return EngineParts(model, codec, whole_blocks(kv_memory(), per_token * BLOCK_SIZE))
 
 
 def usable_processors(root: Path = Path("/")) -> int:

@@ -25,3 +25,7 @@ class EngineOptions:
     threads: int | None = None
     prefix_cache: bool = True
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads must be at least 1, not {self.threads}")

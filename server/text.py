@@ -48,9 +48,7 @@ class TextCodec:
 
         Raises RequestRefused for a text that is too long for the context whatever its tokens are.
         """
-        self._check_length(text)
-        ids: list[int] = self._tokenizer.encode(text).ids
-        return ids
+        return self._encode(text, special=True)
 
     def render_chat(
         self,
@@ -78,17 +76,24 @@ class TextCodec:
             raise RequestRefused(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
-        self._check_length(text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return self._encode(text, special=False)
 
-    def _check_length(self, text: str) -> None:
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tool definitions to the model."""
+        return "tools" in str(self._chat.chat_template or "")
+
+    def _encode(self, text: str, *, special: bool) -> list[int]:
         if self._most_characters is not None and len(text) > self._most_characters:
             raise RequestRefused(
                 f"the prompt has {len(text)} characters, which cannot fit the model's context of "
                 f"{self._context_length} tokens; shorten the prompt",
                 code="context_length_exceeded",
             )
+        # A batch of one: unlike ``encode`` it lets other threads run meanwhile.
+        encodings = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        ids: list[int] = encodings[0].ids
+        return ids
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""

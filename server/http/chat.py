@@ -169,12 +169,13 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
     )
     messages = [message.for_template() for message in fields.messages]
     tools = cast("list[dict[str, Any]]", fields.tools)
+    unused_tools = ("tools",) if tools and not engine.text.takes_tools else ()
     return Job(
         prompts=[engine.text.render_chat(messages, tools or None)],
         params=params,
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
-        ignored=fields.ignored(),
+        ignored=(*fields.ignored(), *unused_tools),
     )
 
 

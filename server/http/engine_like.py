@@ -11,6 +11,10 @@ from server.outputs import EngineInfo, GenerationParams, Output
 class TextLike(Protocol):
     """Text to token ids. Both calls block (milliseconds for long texts) and are thread-safe."""
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the model's chat template shows it tool definitions."""
+
     def encode(self, text: str, /) -> Sequence[int]:
         """Token ids of a plain text."""
 

@@ -7,6 +7,7 @@ nobody here knows, is not listed: it is ignored, and named in the response.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -46,7 +47,7 @@ def refuse_unsupported(fields: Mapping[str, Any]) -> None:
         neutral = NEUTRAL.get(name)
         if neutral is None or value is None or any(_same(value, each) for each in neutral):
             continue
-        accepted = " or ".join(["null", *map(repr, neutral)])
+        accepted = " or ".join(["null", *map(json.dumps, neutral)])
         raise ApiError(
             400,
             f"{name} is not supported by this server. Leave it out (or send {accepted}).",

@@ -36,7 +36,7 @@ def test_each_option_reaches_the_engine() -> None:
     [
         ("--modle x", "unrecognized arguments: --modle"),
         ("--port 70000", "must lie between 0 and 65535, not 70000"),
-        ("--port http", "--port"),
+        ("--port http", "--port: must lie between 0 and 65535, not http"),
         ("--threads 0", "must be at least 1, not 0"),
         ("--threads two", "invalid number value: 'two'"),
         ("--grace -1", "must be at least 0"),

@@ -128,3 +128,13 @@ def test_text_that_can_never_fit_is_refused_without_tokenizing_it(
     with pytest.raises(RequestRefused, match="context of 100 tokens") as refusal:
         codec.encode("ab " * 100_000)
     assert refusal.value.code == "context_length_exceeded"
+
+
+def test_a_template_without_tools_is_known_to_take_none(tiny_folder: Path, tmp_path: Path) -> None:
+    assert not TextCodec(tiny_folder).takes_tools
+    folder = make_tiny_folder(tmp_path / "tools", tokenizer=True)
+    config = folder / "tokenizer_config.json"
+    values = json.loads(config.read_text())
+    values["chat_template"] = "{{ tools }}" + values["chat_template"]
+    config.write_text(json.dumps(values))
+    assert TextCodec(folder).takes_tools

@@ -33,6 +33,8 @@ TIMEOUT_S = 20.0
 class ScriptedText:
     """Bytes as token ids. A text that contains ``gate`` waits until the gate is open."""
 
+    takes_tools = True
+
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.at_gate = threading.Event()

@@ -199,3 +199,12 @@ def test_ignored_fields_are_named_in_a_header(server: Running) -> None:
 
 def test_no_header_when_nothing_is_ignored(server: Running) -> None:
     assert "x-ignored-fields" not in server.post(COMPLETIONS, {"prompt": "ignored"}).headers
+
+
+def test_tools_that_the_template_does_not_show_are_named_as_ignored(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = body_for(CHAT, "with tools") | {"tools": [{"type": "function", "function": {}}]}
+    assert "X-Ignored-Fields" not in server.post(CHAT, body).headers
+    monkeypatch.setattr(server.engine.text, "takes_tools", False)
+    assert server.post(CHAT, body).headers["X-Ignored-Fields"] == "tools"
