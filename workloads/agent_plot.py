@@ -21,7 +21,7 @@ _STYLE = {"on": ("#0072B2", "o"), "off": ("#D55E00", "s")}
 
 def draw(runs: Sequence[Run], title: str, path: Path) -> None:
     """Write the plot as PNG: TTFT, hit rate and computed tokens over the turns of a session."""
-    figure, panels = plt.subplots(1, 3, figsize=(13.5, 4.6), layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(13.5, 5.0), layout="constrained")
     ttft, hits, computed = panels
     for run in runs:
         _line(ttft, run, lambda turn: _seconds(turn.ttft.p50_ms), "p50")
@@ -29,7 +29,7 @@ def draw(runs: Sequence[Run], title: str, path: Path) -> None:
         _line(hits, run, lambda turn: turn.tokens.hit_rate)
         _line(computed, run, lambda turn: turn.tokens.computed / turn.ttft.calls)
     _panel(ttft, "Time to first token", "TTFT (s)")
-    _panel(hits, "Hit rate", "cached / prompt tokens", legend="center right")
+    _panel(hits, "Hit rate", "cached / prompt tokens")
     _panel(computed, "Prompt tokens computed", "tokens a call (mean)")
     hits.set_ylim(-0.03, 1.03)
     hits.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -58,11 +58,12 @@ def _line(
     )
 
 
-def _panel(axes: Axes, title: str, unit: str, legend: str = "best") -> None:
+def _panel(axes: Axes, title: str, unit: str) -> None:
     axes.set_title(title, fontsize=11)
     axes.set_xlabel("turn of the session")
     axes.set_ylabel(unit)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=9, loc=legend)
+    # Below the panel, where it can cover no point.
+    axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
