@@ -2,7 +2,7 @@
 
 from scheduler.budget import Limits
 from scheduler.counters import Counters
-from scheduler.plan import NewToken, ScheduledSpan, StepPlan
+from scheduler.plan import NewToken, RowCopy, ScheduledSpan, StepPlan
 from scheduler.request import Request, State
 from scheduler.scheduler import Scheduler
 
@@ -11,6 +11,7 @@ __all__ = [
     "Limits",
     "NewToken",
     "Request",
+    "RowCopy",
     "ScheduledSpan",
     "Scheduler",
     "State",

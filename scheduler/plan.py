@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from scheduler.request import Request
+from scheduler.request import Request, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,32 @@ class ScheduledSpan:
         return self.request.tokens[self.start : self.start + self.count]
 
 
+class RowCopy(NamedTuple):
+    """K and V of the first ``rows`` tokens of block ``source`` go to the same places of
+    ``target``."""
+
+    source: int
+    target: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: the spans to compute, each request at most once, and who was preempted for them."""
+    """One step: the spans to compute, each request at most once, and who was preempted for them.
+
+    ``copies`` are to be made first, in their order: a source may be another block's place before
+    the step is over.
+    """
 
     spans: tuple[ScheduledSpan, ...]
     preempted: tuple[Request, ...] = ()
+    copies: tuple[RowCopy, ...] = ()
+
+    @property
+    def still_running(self) -> StepPlan:
+        """The plan without the requests that were ended, or sent back, since it was made."""
+        spans = tuple(span for span in self.spans if span.request.state is State.RUNNING)
+        return StepPlan(spans, self.preempted, self.copies)
 
     @property
     def num_tokens(self) -> int:

@@ -5,8 +5,9 @@ bound.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from radix_engine.cache import PrefixCache
+from radix_engine.cache import MatchView, PrefixIndex
 from scheduler.request import Request
 
 
@@ -56,7 +57,7 @@ class WaitingQueue:
         """Whether nobody may be admitted before this request any more."""
         return request.preemptions > 0 or request.passed_by >= self._max_passed_by
 
-    def in_order(self, cache: PrefixCache) -> list[Request]:
+    def in_order(self, cache: PrefixIndex[Any, Any]) -> list[Request]:
         """The order for this step. Matches again only what was matched before the tree changed."""
 
         def key(request: Request) -> tuple[int, int, int]:
@@ -67,11 +68,15 @@ class WaitingQueue:
         return sorted(self._requests.values(), key=key)
 
 
-def matched_tokens(request: Request, cache: PrefixCache) -> int:
-    """Tokens of the request that the tree covers now; the match is kept with the request."""
-    if not request.uses_cache:
-        return 0
+def match_of(request: Request, cache: PrefixIndex[Any, Any]) -> MatchView:
+    """How far the cache covers the request now; the match is kept with the request."""
     match = request.match
     if match is None or match.version != cache.version:
-        match = request.match = cache.match(request.tokens.tobytes())
-    return match.num_tokens
+        match = cache.match(request.tokens.tobytes(), request.namespace, request.mode)
+        request.match = match
+    return match
+
+
+def matched_tokens(request: Request, cache: PrefixIndex[Any, Any]) -> int:
+    """Tokens of the request that the cache covers now."""
+    return match_of(request, cache).num_tokens

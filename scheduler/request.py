@@ -6,7 +6,15 @@ from array import array
 from collections.abc import Iterable
 from enum import Enum
 
-from radix_engine.cache import Lease, Match, token_array
+from radix_engine.cache import (
+    DEFAULT,
+    CacheMode,
+    LeaseView,
+    MatchEnd,
+    MatchView,
+    Namespace,
+    token_array,
+)
 
 
 class State(Enum):
@@ -25,7 +33,8 @@ class Request:
     sampled token has no K/V yet. Only the scheduler changes a request.
 
     ``max_new_tokens`` is exact: the answer ends with it, unless one of ``stop_token_ids`` comes
-    first. ``uses_cache`` False neither reads nor stores prefixes.
+    first. ``namespace``: whose prefixes it may share; ``mode``: whether it reads them, and whether
+    it stores its own.
     """
 
     __slots__ = (
@@ -34,8 +43,11 @@ class Request:
         "cached_tokens",
         "lease",
         "match",
+        "match_end",
         "max_new_tokens",
+        "mode",
         "most_computed_tokens",
+        "namespace",
         "num_computed_tokens",
         "num_prompt_tokens",
         "passed_by",
@@ -44,7 +56,6 @@ class Request:
         "state",
         "stop_token_ids",
         "tokens",
-        "uses_cache",
     )
 
     def __init__(
@@ -54,7 +65,8 @@ class Request:
         max_new_tokens: int,
         stop_token_ids: frozenset[int] = frozenset(),
         *,
-        uses_cache: bool = True,
+        namespace: Namespace = DEFAULT,
+        mode: CacheMode = CacheMode.DEFAULT,
     ) -> None:
         self.request_id = request_id
         self.tokens = token_array(prompt)
@@ -65,19 +77,21 @@ class Request:
             raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
         self.max_new_tokens = max_new_tokens
         self.stop_token_ids = stop_token_ids
-        self.uses_cache = uses_cache
+        self.namespace = namespace
+        self.mode = mode
 
         self.state = State.WAITING
         self.arrival = 0  # place in the order of arrival, set when it is queued
-        self.match: Match | None = None  # the last look-up, good for one version of the tree
+        self.match: MatchView | None = None  # the last look-up, good for one version of the cache
         self.passed_by = 0  # later arrivals admitted before it
         self.preemptions = 0
 
-        self.lease: Lease | None = None
+        self.lease: LeaseView | None = None
         self.block_table: array[int] = token_array()
         self.num_computed_tokens = 0
         self.most_computed_tokens = 0  # before the last preemption: below this, computing is again
         self.cached_tokens: int | None = None  # of the prompt, fixed at first admission
+        self.match_end: MatchEnd | None = None  # why no more were cached, fixed likewise
 
     @property
     def num_new_tokens(self) -> int:

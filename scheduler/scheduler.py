@@ -1,20 +1,21 @@
 """Continuous batching: each step gives every running request some tokens and admits waiting ones.
 
-    submit -> waiting --plan: match, lease, allocate--> running --commit: publish--> finished
-                 ^                                         |
-                 +------------- preempt: release ----------+
+    submit -> waiting --plan: match, lease, allocate, announce--> running --commit--> finished
+                 ^                                                   |
+                 +------------------ preempt: release ---------------+
 
 ``plan`` decides and takes blocks; the caller computes the plan; ``commit`` records what was
 computed, publishes full blocks and ends requests. Between the two only ``abort`` may be called,
-and an aborted request's span must be left out of what is committed. One thread; no tensor; no
-time.
+which may send others back that stand on what the aborted one was to compute: commit what is
+``still_running``. One thread; no tensor; no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from radix_engine.cache import PrefixCache, audit
+from radix_engine.cache import MatchView, PrefixIndex
 from scheduler.budget import (
     AdmissionCost,
     Limits,
@@ -24,20 +25,21 @@ from scheduler.budget import (
     prefill_share,
 )
 from scheduler.counters import Counters
-from scheduler.plan import NewToken, ScheduledSpan, StepPlan
-from scheduler.queue import WaitingQueue, matched_tokens
+from scheduler.plan import NewToken, RowCopy, ScheduledSpan, StepPlan
+from scheduler.queue import WaitingQueue, match_of, matched_tokens
 from scheduler.request import Request, State
 
 
 class Scheduler:
     """Plans steps over one prefix cache within ``limits``."""
 
-    def __init__(self, cache: PrefixCache, limits: Limits) -> None:
+    def __init__(self, cache: PrefixIndex[Any, Any], limits: Limits) -> None:
         self.cache = cache
         self.limits = limits
         self.counters = Counters()
         self._waiting = WaitingQueue(limits.max_passed_by)
         self._running: dict[int, Request] = {}  # in order of admission
+        self._announced: set[int] = set()  # requests with blocks in flight
 
     @property
     def num_waiting(self) -> int:
@@ -73,12 +75,17 @@ class Scheduler:
 
     def plan(self) -> StepPlan:
         """The next step. Takes the blocks it needs: evicts, then preempts whoever came last."""
+        self.cache.expire()
         spans: dict[int, ScheduledSpan] = {}
+        copies: list[RowCopy] = []
         preempted = self._plan_running(spans)
         if not preempted:
-            self._admit(spans)
+            if self._waiting:
+                for span in list(spans.values()):
+                    self._announce(span)
+            self._admit(spans, copies)
             self._use_the_rest(spans)
-        return StepPlan(tuple(spans.values()), tuple(preempted))
+        return StepPlan(tuple(spans.values()), tuple(preempted), tuple(copies))
 
     def commit(self, plan: StepPlan, tokens: Sequence[int]) -> list[NewToken]:
         """Record a computed step; ``tokens`` are the sampled ones, in ``plan.sampling``'s order."""
@@ -86,6 +93,9 @@ class Scheduler:
         if len(tokens) != len(sampling):
             raise ValueError(f"{len(sampling)} requests wait for a token, {len(tokens)} came")
         self.counters.steps += 1
+        for span in plan.spans:
+            self.cache.commit(span.request.lease)
+        self._announced.clear()
         for span in plan.spans:
             self.counters.count_computed(span)
             span.request.num_computed_tokens = span.start + span.count
@@ -117,11 +127,28 @@ class Scheduler:
         holders = list(self._running.values())
         private = [request.private_tail(size) for request in holders]
         leases = [request.lease for request in holders if request.lease is not None]
-        problems = audit(self.cache, private, leases)
+        problems = self.cache.audit(private, leases)
         for request in self._waiting:
             if request.lease is not None or request.block_table:
                 problems.append(f"request {request.request_id} waits and holds blocks")
         return problems
+
+    def quarantine(self) -> list[str]:
+        """Take blocks that have not exactly one owner out of use, for good; what was wrong."""
+        size = self.cache.block_size
+        return self.cache.quarantine([r.private_tail(size) for r in self._running.values()])
+
+    def sum_problem(self) -> str | None:
+        """What does not add up in the books of blocks, or None. Cost: O(running); for every
+        step."""
+        size, pool = self.cache.block_size, self.cache.pool
+        tails = 0
+        for request in self._running.values():
+            leased = 0 if request.lease is None else request.lease.num_tokens // size
+            tails += len(request.block_table) - leased
+        if tails != pool.private_blocks:
+            return f"requests hold {tails} private blocks, the books say {pool.private_blocks}"
+        return pool.sum_problem()
 
     # Running requests
 
@@ -193,7 +220,7 @@ class Scheduler:
 
     # Waiting requests
 
-    def _admit(self, spans: dict[int, ScheduledSpan]) -> None:
+    def _admit(self, spans: dict[int, ScheduledSpan], copies: list[RowCopy]) -> None:
         tokens_left = self.limits.max_step_tokens - _tokens(spans)
         if not self._waiting or tokens_left == 0 or self.num_running >= self.limits.max_running:
             return
@@ -209,12 +236,18 @@ class Scheduler:
                     return  # its room must not go to others any more
                 continue
             share = prefill_share(tokens_left, others_wait=len(self._waiting) > 1)
-            self._start(request)
+            match = self._start(request)
+            held = len(request.block_table)
             count = min(request.remaining_tokens, max(1, share))
             if not self._extend(request, count):
                 raise RuntimeError(f"request {request.request_id} was admitted without room")
+            if match.copy_rows:
+                target = request.block_table[held]
+                copies.append(RowCopy(match.copy_source, target, match.copy_rows))
             reserved += self._growth(request)
             spans[request.request_id] = _span(request, count)
+            if self._waiting:
+                self._announce(spans[request.request_id])
             tokens_left = self.limits.max_step_tokens - _tokens(spans)
             if not first and any(self._waiting.goes_first(waiting) for waiting in self._waiting):
                 return  # one has been passed as often as it may be: the next step begins with it
@@ -231,9 +264,11 @@ class Scheduler:
 
     def _fits(self, request: Request, reserved: int) -> bool:
         size = self.cache.block_size
-        matched = matched_tokens(request, self.cache)
-        pinned = self.cache.unpinned_blocks(request.match) if matched and request.match else 0
-        cost = AdmissionCost(blocks_for(len(request.tokens), size), matched // size, pinned)
+        match = match_of(request, self.cache)
+        pinned = self.cache.unpinned_blocks(match)
+        cost = AdmissionCost(
+            blocks_for(len(request.tokens), size), match.num_tokens // size, pinned
+        )
         return fits(cost, self.cache.available_blocks, reserved)
 
     def _growth(self, request: Request) -> int:
@@ -241,40 +276,55 @@ class Scheduler:
         size = self.cache.block_size
         return blocks_missing(len(request.tokens) + size, len(request.block_table), size)
 
-    def _start(self, request: Request) -> None:
-        matched = matched_tokens(request, self.cache)
-        if matched and request.match is not None:
-            request.lease = self.cache.lease(request.match)
-        else:
-            request.lease = self.cache.lease_nothing()
+    def _start(self, request: Request) -> MatchView:
+        match = match_of(request, self.cache)
+        first_time = request.cached_tokens is None
+        if first_time:
+            request.match_end = self.cache.account(match, request.tokens.tobytes())
+        request.lease = self.cache.lease(match)
         request.match = None
         request.block_table = request.lease.blocks()
-        request.num_computed_tokens = matched
-        self.counters.count_admission(request, matched)
-        if request.cached_tokens is None:
-            request.cached_tokens = matched
-        request.most_computed_tokens = max(request.most_computed_tokens, matched)
+        request.num_computed_tokens = match.num_tokens
+        self.counters.count_admission(request, match.num_tokens)
+        if first_time:
+            request.cached_tokens = match.num_tokens
+        request.most_computed_tokens = max(request.most_computed_tokens, match.num_tokens)
         self._waiting.admitted(request)
         request.state = State.RUNNING
         self._running[request.request_id] = request
+        return match
 
     def _computed_by_another(self, request: Request) -> bool:
         """Whether a running request is about to compute the next block of this one's prompt.
 
         Then it is better to wait for that block than to compute it twice.
         """
-        if not request.uses_cache:
+        if not request.mode.reads:
             return False
-        end = matched_tokens(request, self.cache) + self.cache.block_size
+        size = self.cache.block_size
+        end = matched_tokens(request, self.cache) // size * size + size
         if end >= len(request.tokens):
             return False
         head = request.tokens[:end]
         return any(
-            running.uses_cache
+            running.mode.stores
             and running.num_computed_tokens < end <= running.num_prompt_tokens
+            and running.namespace == request.namespace
             and running.tokens[:end] == head
             for running in self._running.values()
         )
+
+    def _announce(self, span: ScheduledSpan) -> None:
+        """Let waiting requests attach, in this very step, to the blocks that it will fill."""
+        request, lease = span.request, span.request.lease
+        assert lease is not None
+        size = self.cache.block_size
+        start, end = lease.num_tokens, (span.start + span.count) // size * size
+        if span.count == 1 or start >= end or not request.mode.stores:
+            return
+        run = request.tokens[start:end].tobytes()
+        if self.cache.announce(lease, run, request.block_table[start // size : end // size]):
+            self._announced.add(request.request_id)
 
     # Shared by all ways
 
@@ -283,13 +333,12 @@ class Scheduler:
         assert lease is not None
         size = self.cache.block_size
         start, end = lease.num_tokens, request.num_computed_tokens // size * size
-        if not request.uses_cache or start == end:
+        if not request.mode.stores or start == end:
             return
-        first, last = start // size, end // size
+        first = start // size
         run = request.tokens[start:end].tobytes()
-        request.block_table[first:last] = self.cache.publish(
-            lease, run, request.block_table[first:last]
-        )
+        table = self.cache.publish(lease, run, request.block_table[first : end // size])
+        request.block_table[first : first + len(table)] = table
 
     def _end(self, request: Request) -> bool:
         if request.state is State.FINISHED:
@@ -309,6 +358,15 @@ class Scheduler:
                 self.cache.free(tail)
             finally:
                 self.cache.release(lease)
+        if request.request_id in self._announced:
+            self._announced.discard(request.request_id)
+            self._send_back_broken()
+
+    def _send_back_broken(self) -> None:
+        """Requests that stand on blocks that will not be computed start again."""
+        for request in list(self._running.values()):
+            if request.state is State.RUNNING and self.cache.is_broken(request.lease):
+                self._preempt(request)
 
 
 def _span(request: Request, count: int) -> ScheduledSpan:

@@ -80,7 +80,12 @@ class Answer:
     ) -> None:
         self.ended = finish_reason is not None
         request = self.request
-        usage = Usage(request.num_prompt_tokens, request.num_new_tokens, request.cached_tokens or 0)
+        usage = Usage(
+            request.num_prompt_tokens,
+            request.num_new_tokens,
+            request.cached_tokens or 0,
+            request.match_end,
+        )
         output = Output(request.request_id, text, tokens, finish_reason, usage, error)
         try:
             self._on_output(output)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from radix_engine.cache import RULES
 from scheduler import Limits
-from server.options import EngineOptions
+from server.options import CacheOptions, EngineOptions
 
 T = TypeVar("T", int, float)
 
@@ -32,6 +33,13 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         if running is None:
             running = max(1, min(Limits().max_running, values.max_step_tokens))
         limits = Limits(values.max_step_tokens, running, values.max_passed_by)
+        cache = CacheOptions(
+            enabled=values.prefix_cache == "on",
+            index=values.prefix_index,
+            eviction=values.eviction,
+            partial_blocks=values.partial_blocks == "on",
+            ttl_s=values.cache_ttl,
+        )
     except ValueError as error:
         parser.error(str(error).replace("max_", "--max-").replace("_", "-"))
     engine = EngineOptions(
@@ -39,7 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         dtype=values.dtype,
         kv_memory=values.kv_memory,
         threads=values.threads,
-        prefix_cache=values.prefix_cache == "on",
+        cache=cache,
         limits=limits,
     )
     return ServerOptions(engine, values.host, values.port, values.grace)
@@ -85,6 +93,36 @@ def _parser() -> argparse.ArgumentParser:
         choices=("on", "off"),
         default="on",
         help="off computes every prompt whole (default: on)",
+    )
+    memory.add_argument(
+        "--eviction",
+        choices=tuple(RULES),
+        default="lru",
+        help="which cached prefix leaves when memory is needed: lru, the one not used for longest; "
+        "lfu, the one that served fewest requests; slru, lru, but those that served a request "
+        "are kept longer; fifo, the one stored first; priority, that of the lowest priority "
+        "(default: lru)",
+    )
+    memory.add_argument(
+        "--cache-ttl",
+        type=_at_least(0.001, float),
+        metavar="SECONDS",
+        help="cached prefixes that nobody used for this long leave (default: they stay until their "
+        "memory is needed)",
+    )
+    memory.add_argument(
+        "--partial-blocks",
+        choices=("on", "off"),
+        default="on",
+        help="reuse a prefix to the exact token, by copying part of a block of 16 tokens; off "
+        "reuses whole blocks only (default: on)",
+    )
+    memory.add_argument(
+        "--prefix-index",
+        choices=("tree", "hash"),
+        default="tree",
+        help="hash finds prefixes by hashes of whole blocks in place of the radix tree, for "
+        "comparisons: no partial blocks, no --eviction, no tree on the debug page (default: tree)",
     )
     steps = parser.add_argument_group("scheduling")
     steps.add_argument(

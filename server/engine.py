@@ -14,20 +14,20 @@ import itertools
 import queue
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
-from radix_engine.cache import PrefixCache, dump
+from radix_engine.cache import CacheMode, NodeDump
 from radix_engine.model.load import LoadProgress
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.weights import LoadedModel
 from scheduler import Limits, Request, Scheduler
 from server.answer import Answer
+from server.cache_choice import dump_of, make_cache
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
 from server.loading import load_parts
-from server.options import BLOCK_SIZE, EngineOptions
+from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output, Usage
 from server.text import TextCodec
 from server.tree_view import tree_view
@@ -40,7 +40,7 @@ class Engine:
     thread-safe.
 
     Use as a context manager, or call ``shutdown``. ``num_blocks`` blocks of ``block_size`` tokens
-    are allocated for K and V. ``prefix_cache`` False computes every prompt whole.
+    are allocated for K and V. ``cache``: how prefixes are kept; by default in the radix tree.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class Engine:
         *,
         block_size: int = 16,
         limits: Limits | None = None,
-        prefix_cache: bool = True,
+        cache: CacheOptions | None = None,
     ) -> None:
+        options = cache or CacheOptions()
         runner = ModelRunner(model, num_blocks, block_size)
         self.text = text
         self.info = EngineInfo(
@@ -62,12 +63,12 @@ class Engine:
             num_blocks=num_blocks,
             kv_bytes_per_token=runner.memory.bytes_per_block // block_size,
             dtype=str(model.dtype).removeprefix("torch."),
-            prefix_cache=prefix_cache,
+            prefix_cache=options.enabled,
             sampling=model.sampling,
         )
         self._eos = model.eos_token_ids
         self._vocabulary = model.config.vocab_size
-        self._cache = PrefixCache(num_blocks, block_size)
+        self._cache = make_cache(options, num_blocks, block_size)
         self._scheduler = Scheduler(self._cache, limits or Limits())
         self._loop = EngineLoop(self._scheduler, runner)
         self._ids = itertools.count(1)
@@ -92,7 +93,7 @@ class Engine:
             parts.num_blocks,
             block_size=BLOCK_SIZE,
             limits=options.limits,
-            prefix_cache=options.prefix_cache,
+            cache=options.cache,
         )
 
     def __enter__(self) -> Engine:
@@ -121,7 +122,8 @@ class Engine:
             prompt,
             min(params.max_tokens, room),
             self._eos,
-            uses_cache=info.prefix_cache,
+            namespace=params.namespace,
+            mode=params.cache_mode if info.prefix_cache else CacheMode.BYPASS,
         )
         sampling = params.sampling or info.sampling
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
@@ -192,10 +194,23 @@ class Engine:
         return self._loop.call(self._cache.flush)
 
     def tree(self) -> dict[str, object]:
-        """The cached prefixes as JSON-able data. Blocks for up to one step."""
-        nodes, state = self._loop.call(
-            lambda: (dump(self._cache.root, time.monotonic()), self.state())
-        )
+        """The cached prefixes as JSON-able data. Blocks for up to one step.
+
+        Raises RequestRefused where the index is not a tree.
+        """
+
+        def look() -> tuple[list[NodeDump], dict[str, int]] | None:
+            nodes = dump_of(self._cache)
+            return None if nodes is None else (nodes, self.state())
+
+        found = self._loop.call(look)
+        if found is None:
+            raise RequestRefused(
+                "the hash index keeps no tree to show; start with --prefix-index tree",
+                code="no_tree",
+                status=404,
+            )
+        nodes, state = found
         return tree_view(
             nodes, self.info.block_size, state, functools.partial(self.text.decode, special=True)
         )

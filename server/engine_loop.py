@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -27,6 +27,9 @@ T = TypeVar("T")
 class Forward(Protocol):
     """What the loop needs of a model."""
 
+    def copy_rows(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Copy the first rows of blocks: (source, target, rows)."""
+
     def forward(self, spans: list[Span]) -> torch.Tensor:
         """Float32 logits [spans that want them, vocabulary]."""
 
@@ -41,6 +44,7 @@ class EngineLoop:
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
+        self._known_problem: str | None = None
         self._idle_events: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -163,9 +167,21 @@ class EngineLoop:
             for request_id in affected:
                 self._drop(request_id, "error", _describe(error))
             return
+        self._check_books()
         for new in results:
             with self._one_request(new.request.request_id):
                 self._deliver(new)
+
+    def _check_books(self) -> None:
+        """Whether every block still has one owner; what has not is set apart, and serving goes
+        on."""
+        problem = self._scheduler.sum_problem()
+        if problem is None or problem == self._known_problem:
+            return
+        logger.critical("the cache's books are wrong: %s", problem)
+        for line in self._scheduler.quarantine():
+            logger.critical("quarantined: %s", line)
+        self._known_problem = self._scheduler.sum_problem()
 
     def _deliver(self, new: NewToken) -> None:
         answer = self._answers[new.request.request_id]
@@ -188,6 +204,8 @@ class EngineLoop:
 
     def _compute(self, plan: StepPlan) -> tuple[StepPlan, list[int]]:
         """Run the model and choose tokens. Returns the plan without requests that failed alone."""
+        if plan.copies:
+            self._model.copy_rows(plan.copies)
         logits = self._model.forward(
             [
                 Span(span.tokens, span.start, span.request.block_table, span.samples)
@@ -196,13 +214,14 @@ class EngineLoop:
         )
         broken = not_finite(logits)
         if broken:
-            failed = {plan.sampling[row].request.request_id for row in broken}
-            for request_id in failed:
-                self._drop(request_id, "error", "the model's logits are not finite numbers")
-            good = [row for row in range(len(logits)) if row not in broken]
-            logits = logits[good]
-            kept = tuple(s for s in plan.spans if s.request.request_id not in failed)
-            plan = StepPlan(kept, plan.preempted)
+            sampling = plan.sampling
+            for row in broken:
+                request = sampling[row].request
+                self._drop(request.request_id, "error", "the model's logits are not finite numbers")
+            # Others may have stood on what these computed; they were sent back to start again.
+            plan = plan.still_running
+            left = {span.request for span in plan.sampling}
+            logits = logits[[row for row, span in enumerate(sampling) if span.request in left]]
         rows = [self._answers[span.request.request_id].sample_row() for span in plan.sampling]
         return plan, sample(logits, rows)
 

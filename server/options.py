@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from radix_engine.cache import RULES
 from scheduler import Limits
 
 BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """How prefixes are kept.
+
+    ``enabled`` False computes every prompt whole. ``index``: ``tree``, or ``hash`` for a flat index
+    of block hashes, to compare with (no partial blocks, no choice of eviction, no tree to look at).
+    ``eviction``: lru, lfu, slru, fifo or priority. ``partial_blocks``: reuse the part of a block
+    that two prompts share, by a copy. ``ttl_s``: seconds after which what nobody used leaves (None:
+    when its room is needed).
+    """
+
+    enabled: bool = True
+    index: Literal["tree", "hash"] = "tree"
+    eviction: str = "lru"
+    partial_blocks: bool = True
+    ttl_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.eviction not in RULES:
+            raise ValueError(f"eviction must be one of {', '.join(RULES)}, not {self.eviction!r}")
+        if self.index == "hash" and self.eviction != "lru":
+            raise ValueError("eviction can be chosen for the tree only; the hash index has lru")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +49,7 @@ class EngineOptions:
     dtype: str = "auto"
     kv_memory: str | None = None
     threads: int | None = None
-    prefix_cache: bool = True
+    cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
 from radix_engine.model.sampling_params import SamplingParams
 
 
@@ -14,12 +15,15 @@ class GenerationParams:
     ``max_tokens`` is a limit on generated tokens; it is lowered to what fits in the context and in
     the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
     way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
-    Raises ValueError naming the field.
+    ``namespace``: whose cached prefixes may be shared; ``cache_mode``: whether they are read, and
+    whether this prompt's and answer's are stored. Raises ValueError naming the field.
     """
 
     max_tokens: int = 128
     sampling: SamplingParams | None = None
     stop: tuple[str, ...] = ()
+    namespace: Namespace = DEFAULT
+    cache_mode: CacheMode = CacheMode.DEFAULT
 
     def __post_init__(self) -> None:
         if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
@@ -33,12 +37,13 @@ class GenerationParams:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one request. ``cached_tokens`` (of the prompt) is fixed at its first
-    admission.
+    admission, and so is ``match_end``: why no more were cached (None before it).
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    match_end: MatchEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

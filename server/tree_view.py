@@ -18,17 +18,23 @@ def tree_view(
     """Nodes in depth-first order, parents first; ``parent`` refers to an ``id``.
 
     ``text`` is the beginning of the edge's text, at most 80 characters; it ends with an ellipsis
-    where there is more.
+    where there is more. The last ``ghost_tokens`` of an edge were evicted and are only remembered.
+    A node with a ``namespace`` and no tokens is where that namespace begins.
     """
     return {
         "block_size": block_size,
-        "cached_tokens": sum(node.tokens for node in nodes),
+        "cached_tokens": sum(node.tokens - node.ghost_tokens for node in nodes),
         "state": state,
         "nodes": [
             {
                 "id": node.index,
                 "parent": node.parent,
+                "namespace": _namespace(node),
                 "tokens": node.tokens,
+                "ghost_tokens": node.ghost_tokens,
+                "in_flight_blocks": node.in_flight,
+                "retained": node.retained,
+                "retained_s": None if node.retained_s is None else round(node.retained_s, 3),
                 "blocks": list(node.blocks),
                 "locks": node.locks,
                 "hits": node.hits,
@@ -37,6 +43,18 @@ def tree_view(
             }
             for node in nodes
         ],
+    }
+
+
+def _namespace(node: NodeDump) -> dict[str, object] | None:
+    found = node.namespace
+    if found is None:
+        return None
+    return {
+        "tenant": found.tenant,
+        "salted": found.salt is not None,  # the salt itself is the client's secret
+        "adapter": found.adapter,
+        "weights": found.weights,
     }
 
 

@@ -9,11 +9,19 @@ is wrong, stale, overwritten or freed too early is found at once, and by content
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from radix_engine.cache import BlockPool, PrefixCache
-from radix_engine.cache.block_pool import PRIVATE
+from radix_engine.cache import (
+    DEFAULT,
+    BlockPool,
+    CacheMode,
+    Namespace,
+    PrefixCache,
+    PrefixIndex,
+)
+from radix_engine.cache.block_pool import IN_FLIGHT, PRIVATE
 from scheduler import Limits, NewToken, Request, ScheduledSpan, Scheduler, State, StepPlan
 
 VOCABULARY = 50
@@ -53,34 +61,38 @@ def answer_alone(
 
 
 class PoisoningPool(BlockPool):
-    """A block pool that spoils the rows of every block that is freed."""
+    """A block pool that has the rows of every block that is freed spoiled.
 
-    def __init__(self, num_blocks: int, rows: list[list[int]]) -> None:
-        super().__init__(num_blocks)
-        self._rows = rows
+    They are spoiled when the next step begins, after its copies: until then memory is as the last
+    step left it.
+    """
+
+    freed: set[int]
 
     def free_private(self, blocks: array[int]) -> None:
         super().free_private(blocks)
-        self._spoil(blocks)
+        self.freed.update(blocks)
 
     def free_from_tree(self, blocks: array[int]) -> None:
         super().free_from_tree(blocks)
-        self._spoil(blocks)
+        self.freed.update(blocks)
 
-    def _spoil(self, blocks: array[int]) -> None:
-        for block in blocks:
-            self._rows[block][:] = [POISON] * len(self._rows[block])
+    def withdraw(self, blocks: array[int]) -> None:
+        super().withdraw(blocks)
+        self.freed.update(blocks)
 
 
 class CheckingModel:
     """Computes plans over the blocks of one fresh cache."""
 
-    def __init__(self, cache: PrefixCache) -> None:
-        self.pool = cache.pool
+    def __init__(self, cache: PrefixIndex[Any, Any]) -> None:
+        self.pool: Any = cache.pool
         self.block_size = cache.block_size
         self.rows = [[POISON] * cache.block_size for _ in range(cache.pool.num_blocks)]
         assert cache.pool.free_blocks == cache.pool.num_blocks, "the cache has been used already"
-        self.pool = cache.pool = PoisoningPool(cache.pool.num_blocks, self.rows)
+        self.pool = cache.pool
+        self.pool.__class__ = PoisoningPool  # which the cache has handed on to its parts already
+        self.pool.freed = set()
         self._hashes: dict[Request, list[int]] = {}
 
     def step(self, plan: StepPlan) -> list[int]:
@@ -88,12 +100,25 @@ class CheckingModel:
 
         Raises WrongMemory where a row is missing, is another's, or belongs to somebody else.
         """
+        self._copy(plan)
         writers: dict[int, Request] = {}
         for span in plan.spans:
             self._write(span, writers)
         for span in plan.spans:
             self._read(span)
         return [next_token(self._prefix(span.request)[-1]) for span in plan.sampling]
+
+    def _copy(self, plan: StepPlan) -> None:
+        copied = {}
+        for source, target, rows in plan.copies:
+            copied[target] = self.rows[source][:rows]
+            if POISON in copied[target]:
+                raise WrongMemory(f"rows of block {source} are copied, and never were written")
+        for block in self.pool.freed:
+            self.rows[block][:] = [POISON] * self.block_size
+        self.pool.freed.clear()
+        for block, rows_of_block in copied.items():
+            self.rows[block][: len(rows_of_block)] = rows_of_block
 
     def _prefix(self, request: Request) -> list[int]:
         known = self._hashes.setdefault(request, [])
@@ -112,8 +137,8 @@ class CheckingModel:
             raise WrongMemory(f"{name}: {len(request.block_table)} blocks do not cover {end}")
         for index in range(span.start // size, (end - 1) // size + 1):
             block = request.block_table[index]
-            if self.pool.owner_of(block) != PRIVATE:
-                raise WrongMemory(f"{name} writes block {block}, which is not private")
+            if self.pool.owner_of(block) not in (PRIVATE, IN_FLIGHT):
+                raise WrongMemory(f"{name} writes block {block}, which is not its own")
             if writers.setdefault(block, request) is not request:
                 raise WrongMemory(f"{name} writes block {block}, and another does so too")
             first, last = max(span.start, index * size), min(end, (index + 1) * size)
@@ -135,6 +160,11 @@ class CheckingModel:
                 )
 
 
+def whole_blocks(num_blocks: int, block_size: int) -> PrefixCache:
+    """The tree, whose matches end at whole blocks."""
+    return PrefixCache(num_blocks, block_size, partial_blocks=False)
+
+
 @dataclass
 class Bench:
     """A scheduler over a fresh cache and the checking model; every step is audited."""
@@ -142,9 +172,10 @@ class Bench:
     num_blocks: int
     block_size: int = 16
     limits: Limits = field(default_factory=Limits)
+    make_cache: Callable[[int, int], Any] = whole_blocks
 
     def __post_init__(self) -> None:
-        self.cache = PrefixCache(self.num_blocks, self.block_size)
+        self.cache = self.make_cache(self.num_blocks, self.block_size)
         self.model = CheckingModel(self.cache)
         self.scheduler = Scheduler(self.cache, self.limits)
         self.requests: list[Request] = []
@@ -157,17 +188,26 @@ class Bench:
         max_new_tokens: int = 1,
         stop_token_ids: frozenset[int] = frozenset(),
         *,
-        uses_cache: bool = True,
+        mode: CacheMode = CacheMode.DEFAULT,
+        namespace: Namespace = DEFAULT,
     ) -> Request:
         request = Request(
-            len(self.requests) + 1, prompt, max_new_tokens, stop_token_ids, uses_cache=uses_cache
+            len(self.requests) + 1,
+            prompt,
+            max_new_tokens,
+            stop_token_ids,
+            mode=mode,
+            namespace=namespace,
         )
         self.scheduler.submit(request)
         self.requests.append(request)
         return request
 
-    def step(self) -> StepPlan:
-        """Plan, compute and commit one step, and check what must hold of every one."""
+    def step(self, abort: Sequence[Request] = ()) -> StepPlan:
+        """Plan, compute and commit one step, and check what must hold of every one.
+
+        ``abort`` are ended after the plan was made and before it is computed.
+        """
         decoding = [
             request
             for request in self.scheduler.requests()
@@ -181,6 +221,11 @@ class Bench:
         assert len({id(request) for request in scheduled}) == len(scheduled)
         assert all(request in scheduled or request in plan.preempted for request in decoding)
         assert self.scheduler.audit() == []
+        assert self.scheduler.sum_problem() is None
+        for request in abort:
+            self.scheduler.abort(request)
+        planned, plan = plan, plan.still_running
+        assert abort or plan.spans == planned.spans
         self.results = self.scheduler.commit(plan, self.model.step(plan))
         self.computed += plan.num_tokens
         assert self.scheduler.audit() == []
@@ -213,7 +258,8 @@ class Bench:
         assert pool.private_blocks == 0
         assert pool.tree_blocks == self.cache.evictable_blocks, "somebody still pins blocks"
         assert pool.free_blocks + pool.tree_blocks == pool.num_blocks
-        assert self.cache.detached == []
+        assert pool.in_flight_blocks == 0
+        assert getattr(self.cache, "detached", []) == []
 
 
 def answer_of(request: Request) -> list[int]:

@@ -66,7 +66,7 @@ def strangers(package: str, allowed: tuple[str, ...]) -> list[str]:
 def test_every_layer_is_looked_at() -> None:
     for package in (*LAYERS, "radix_engine.cache"):
         assert files_of(package)
-    assert "radix_engine.cache.PrefixCache" in imports_of(ROOT / "scheduler" / "scheduler.py")
+    assert "radix_engine.cache.PrefixIndex" in imports_of(ROOT / "scheduler" / "scheduler.py")
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -79,8 +79,8 @@ def test_no_layer_imports_the_tests() -> None:
     assert violations(FILES, ("tests",)) == []
 
 
-def test_the_cache_needs_only_numpy_and_sortedcontainers() -> None:
-    allowed = ("radix_engine.cache", "numpy", "sortedcontainers")
+def test_the_cache_needs_only_numpy_sortedcontainers_and_xxhash() -> None:
+    allowed = ("radix_engine.cache", "numpy", "sortedcontainers", "xxhash")
     assert strangers("radix_engine.cache", allowed) == []
 
 

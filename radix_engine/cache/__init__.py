@@ -12,24 +12,69 @@ model.
 32
 """
 
-from radix_engine.cache.audit import audit
 from radix_engine.cache.block_pool import BlockPool, OwnershipError
 from radix_engine.cache.dump import NodeDump, dump
+from radix_engine.cache.event_json import from_json, to_json
+from radix_engine.cache.events import (
+    ALL,
+    Cleared,
+    EventsLost,
+    EventStream,
+    Removed,
+    Snapshot,
+    Stored,
+)
+from radix_engine.cache.eviction import RULES, EvictionRule
+from radix_engine.cache.interface import (
+    CacheCounters,
+    LeaseView,
+    MatchView,
+    PrefixIndex,
+    StaleMatch,
+)
 from radix_engine.cache.lease import Lease, Match
-from radix_engine.cache.prefix_cache import PrefixCache, StaleMatch
+from radix_engine.cache.mode import CacheMode
+from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.prefix_cache import PrefixCache
+from radix_engine.cache.reason import Cause, MatchEnd, Reason
+from radix_engine.cache.retention import Retention, RetentionRefused
 from radix_engine.cache.token_run import pack, token_array, unpack
+from radix_engine.cache.tree_mirror import TreeMirror
 
 __all__ = [
+    "ALL",
+    "DEFAULT",
+    "RULES",
     "BlockPool",
+    "CacheCounters",
+    "CacheMode",
+    "Cause",
+    "Cleared",
+    "EventStream",
+    "EventsLost",
+    "EvictionRule",
     "Lease",
+    "LeaseView",
     "Match",
+    "MatchEnd",
+    "MatchView",
+    "Namespace",
     "NodeDump",
     "OwnershipError",
     "PrefixCache",
+    "PrefixIndex",
+    "Reason",
+    "Removed",
+    "Retention",
+    "RetentionRefused",
+    "Snapshot",
     "StaleMatch",
-    "audit",
+    "Stored",
+    "TreeMirror",
     "dump",
+    "from_json",
     "pack",
+    "to_json",
     "token_array",
     "unpack",
 ]

@@ -7,8 +7,9 @@ Who owns a request's tokens at any moment::
        shared, read-only            shared, read-only             written by it alone
 
 The cache hands blocks out (``allocate``), takes computed ones over (``publish``), pins paths for
-requests (``lease``) and takes the least recently used unpinned ones back when the pool runs dry.
-It knows no tensor: a block is a number. One thread at a time.
+requests (``lease``) and takes unpinned ones back when the pool runs dry. It knows no tensor: a
+block is a number. One thread at a time. What it does is in the modules beside this one; this is the
+door to them.
 """
 
 from __future__ import annotations
@@ -16,85 +17,151 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable
 
-from radix_engine.cache.block_pool import BlockPool, OwnershipError
-from radix_engine.cache.eviction import LruLeaves
+from radix_engine.cache import evicting, flushing, in_flight, leasing, storing
+from radix_engine.cache.audit import audit, holdings
+from radix_engine.cache.block_pool import BlockPool
+from radix_engine.cache.events import EventHub, EventStream, Everything, Snapshot
+from radix_engine.cache.eviction import EvictionRule, make_rule
+from radix_engine.cache.explain import explain, record_reuse
+from radix_engine.cache.interface import CacheCounters
 from radix_engine.cache.lease import Lease, Match
-from radix_engine.cache.node import Node, new_root, split
-from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes, token_array
+from radix_engine.cache.mode import CacheMode
+from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.node import Node
+from radix_engine.cache.ownership import quarantine
+from radix_engine.cache.public_paths import PublicPaths
+from radix_engine.cache.reason import MatchEnd, Reason
+from radix_engine.cache.retention import Retention, RetentionRefused, Retentions
+from radix_engine.cache.snapshot import snapshot_of
+from radix_engine.cache.token_run import TOKEN_BYTES, token_array
+from radix_engine.cache.tree import CURVE_SHARES, Tree
+from radix_engine.cache.walk import find
 
 logger = logging.getLogger(__name__)
-
-
-class StaleMatch(RuntimeError):
-    """The tree has changed since this match was made: match again."""
-
-
-@dataclass(slots=True)
-class CacheCounters:
-    """Events since the start."""
-
-    evicted_blocks: int = 0
-    duplicate_blocks: int = 0
-    repeated_releases: int = 0
-    flushes: int = 0
 
 
 class PrefixCache:
     """A radix tree over ``num_blocks`` blocks of ``block_size`` tokens.
 
-    ``clock`` gives seconds, for ages in dumps; the order of eviction uses a counter of accesses.
+    ``eviction``: lru, lfu, slru, fifo or priority, or a rule of one's own. ``partial_blocks``: a
+    match ends at the exact token, and names rows of a stored block to copy. ``ttl``: seconds after
+    which an idle run leaves (None: never). ``ghost_blocks``: how many evicted blocks' tokens stay
+    known (None: three times the pool). ``most_retained``: the share of the pool that retentions may
+    cover. ``events``: compute block hashes and tell subscribers. ``clock`` gives seconds, for ages
+    and times; the order of accesses uses a counter.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int = 16, clock: Callable[[], float] = time.monotonic
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        eviction: str | EvictionRule = "lru",
+        partial_blocks: bool = True,
+        ttl: float | None = None,
+        ghost_blocks: int | None = None,
+        most_retained: float = 0.25,
+        events: bool = False,
     ) -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1 token, not {block_size}")
+        if ttl is not None and not ttl > 0:
+            raise ValueError(f"ttl must be greater than 0 seconds, not {ttl}")
+        rule = make_rule(eviction) if isinstance(eviction, str) else eviction
+        ghosts = 3 * num_blocks if ghost_blocks is None else ghost_blocks
+        self._tree = Tree(num_blocks, block_size, clock, rule, ghosts, by_age=ttl is not None)
         self.block_size = block_size
-        self.pool = BlockPool(num_blocks)
-        self.root = new_root(clock())
-        self.detached: list[Node] = []  # roots of flushed trees that leases still pin
-        self.leaves = LruLeaves()
-        self.counters = CacheCounters()
-        self.version = 0  # grows with every change that can make a match wrong
-        self._clock = clock
-        self._tick = 0
-        self._block_bytes = block_size * TOKEN_BYTES
-        self._evictable = 0
+        self.partial_blocks = partial_blocks
+        self.ttl = ttl
+        self.public = PublicPaths(self._tree.block_bytes)
+        self.retentions = Retentions(self._tree, int(num_blocks * most_retained))
+        self.ends: Counter[Reason] = Counter()  # requests by why their match ended
+        if events:
+            self._tree.events = EventHub(block_size)
+
+    @property
+    def pool(self) -> BlockPool:
+        """Who owns each block."""
+        return self._tree.pool
+
+    @property
+    def counters(self) -> CacheCounters:
+        """Events since the start."""
+        return self._tree.counters
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that can make a match wrong."""
+        return self._tree.version
+
+    @property
+    def root(self) -> Node:
+        """The tree, for dumps and audits; its children are the namespaces."""
+        return self._tree.root
+
+    @property
+    def detached(self) -> list[Node]:
+        """Roots of flushed or withdrawn trees that leases still pin."""
+        return self._tree.detached
 
     @property
     def evictable_blocks(self) -> int:
         """Blocks in the tree that no lease pins."""
-        return self._evictable
+        return self._tree.evictable
 
     @property
     def available_blocks(self) -> int:
         """What ``allocate`` can hand out: free blocks and those it may evict."""
-        return self.pool.free_blocks + self._evictable
+        return self._tree.pool.free_blocks + self._tree.evictable
 
-    def match(self, tokens: bytes) -> Match:
-        """How far the tree covers this run, in whole blocks and short of its last token.
+    @property
+    def ghost_tokens(self) -> int:
+        """Tokens of evicted blocks that are still known."""
+        return self._tree.ghosts.blocks * self.block_size
 
-        Changes nothing. Cost: one look-up and one compare an edge, O(tokens) bytes compared.
+    @property
+    def retained_blocks(self) -> int:
+        """Blocks that retentions cover."""
+        return self._tree.retained_blocks
+
+    def match(
+        self, tokens: bytes, namespace: Namespace = DEFAULT, mode: CacheMode = CacheMode.DEFAULT
+    ) -> Match:
+        """How far the tree covers this run, short of its last token. Changes nothing.
+
+        Cost: one look-up and one compare an edge, O(tokens) bytes compared, and O(log children) at
+        the end.
         """
-        step = self._block_bytes
-        end = max(0, len(tokens) - TOKEN_BYTES) // step * step
-        node, at = self.root, 0
-        while at < end:
-            child = node.children.get(tokens[at : at + step])
-            if child is None:
-                break
-            run = child.run
-            if len(run) <= end - at and tokens.startswith(run, at):
-                node = child
-                at += len(run)
-                continue
-            inside = min(common_prefix_bytes(tokens, at, run, step), end - at)
-            return Match(child, inside, (at + inside) // TOKEN_BYTES, self.version)
-        return Match(node, len(node.run), at // TOKEN_BYTES, self.version)
+        if not mode.reads:
+            root = self._tree.root
+            count = len(tokens) // TOKEN_BYTES
+            return Match(0, 0, -1, self.version, root, 0, root, 0, count, 0, namespace, mode)
+        public = self.public.covered_bytes(tokens, namespace) if self.public else 0
+        return find(self._tree, tokens, namespace, public, mode, partial_blocks=self.partial_blocks)
+
+    def account(self, match: Match, tokens: bytes) -> MatchEnd:
+        """Why the match ended where it did; counts it, once a request, before its lease."""
+        end = explain(self._tree, match, tokens)
+        self.ends[end.reason] += 1
+        record_reuse(self._tree, match)
+        return end
+
+    def explain(self, match: Match, tokens: bytes) -> MatchEnd:
+        """Why the match ended where it did; counts nothing."""
+        return explain(self._tree, match, tokens)
+
+    def hit_rate_curve(self) -> dict[float, float]:
+        """LRU's share of prompt tokens served, in whole blocks, by multiples of this memory.
+
+        From the recency of real hits (less memory) and of hits on ghosts (more); for all requests
+        accounted since the start. Exact for one request at a time and for as far back as ghosts
+        reach.
+        """
+        return dict(zip(CURVE_SHARES, self._tree.curve.hit_rates(), strict=True))
 
     def unpinned_blocks(self, match: Match) -> int:
         """Matched blocks that nobody pins yet: what leasing this match takes from the evictable
@@ -102,96 +169,78 @@ class PrefixCache:
 
         Cost: the depth down to the first pinned node.
         """
-        if match.node.pins:
-            return 0
-        count = match.inside_bytes // self._block_bytes
-        node = match.node.parent
-        while node is not None and not node.pins:
-            count += len(node.blocks)
-            node = node.parent
-        return count
-
-    def lease(self, match: Match) -> Lease:
-        """Pin the matched path (splitting the edge it ends in) and count it as used.
-
-        Raises StaleMatch when the tree has changed since. Cost: O(depth), and one copy when it
-        splits.
-        """
-        if match.version != self.version:
-            raise StaleMatch(f"match of version {match.version}, the tree is at {self.version}")
         node = match.node
-        if match.inside_bytes < len(node.run):
-            node = split(node, match.inside_bytes, self._block_bytes)
-            self.version += 1
-        self._pin(node, None)
-        self._touch(node, hit=True)
-        return Lease(node, self.root, match.num_tokens)
+        end = match.num_tokens - match.copy_rows
+        while node.parent is not None and not node.pins:
+            node = node.parent
+        pinned = min(end, node.end if node.parent is not None else 0)
+        return (end - pinned) // self.block_size
 
-    def lease_nothing(self) -> Lease:
+    def lease(self, match: Match, priority: int = 0) -> Lease:
+        """Pin the matched path (splitting the edge it ends in).
+
+        ``priority``, from 0, is for the eviction rule of that name. Raises StaleMatch when the tree
+        has changed since. Cost: O(depth), and one copy when it splits.
+        """
+        return leasing.take(self._tree, match, priority)
+
+    def lease_nothing(self, namespace: Namespace = DEFAULT) -> Lease:
         """A lease of no tokens, for a request that reads nothing from the tree."""
-        return Lease(self.root, self.root, 0)
+        return Lease(self._tree.root, self._tree.root, 0, namespace, 0, 0)
 
-    def publish(self, lease: Lease, run: bytes, blocks: array[int]) -> array[int]:
+    def publish(
+        self, lease: Lease, run: bytes, blocks: array[int], payload: bytes = b""
+    ) -> array[int]:
         """Hand computed full blocks to the tree: ``run`` are the tokens right after the lease's.
 
         Returns the blocks that hold these tokens from now on; the caller's block table must take
         them over. They differ from ``blocks`` where another request published the same tokens
-        first; the caller's duplicates of those are then free. The lease covers the published
-        tokens afterwards. Idempotent in the tree's shape. Cost: O(tokens of the run).
+        first; the caller's duplicates of those are then free. They are fewer than ``blocks`` where
+        another request has the rest in flight; then those are still the caller's. The lease covers
+        the published tokens afterwards. ``payload``: 4 bytes a token to keep with the run. Cost:
+        O(tokens of the run).
         """
-        step = self._block_bytes
-        if lease.released:
-            raise OwnershipError("a released lease cannot publish")
-        if len(run) != len(blocks) * step:
+        if payload and len(payload) != len(run):
             raise ValueError(
-                f"{len(run) // TOKEN_BYTES} tokens do not fill {len(blocks)} blocks "
-                f"of {self.block_size}"
+                f"{len(payload)} bytes of payload for {len(run) // TOKEN_BYTES} tokens"
             )
-        if not run:
-            return token_array()
-        self.pool.publish(blocks)  # refuses before anything has changed
-        node, at = lease.node, 0
-        canonical = token_array()
-        while at < len(run):
-            child = node.children.get(run[at : at + step])
-            if child is None:
-                break
-            shared = common_prefix_bytes(run, at, child.run, step)
-            if shared < len(child.run):
-                child = split(child, shared, step)
-            canonical.extend(child.blocks)
-            node, at = child, at + shared
-        stored_before = at // step
-        self._pin(node, lease.node)
-        if at < len(run):
-            fresh = blocks[stored_before:]
-            node = self._store(lease, node, run[at:], fresh)
-            canonical.extend(fresh)
-        self._touch(node, hit=False)
-        lease.node = node
-        lease.num_tokens += len(run) // TOKEN_BYTES
-        self.version += 1
-        if stored_before:
-            self.counters.duplicate_blocks += stored_before
-            self.pool.free_from_tree(blocks[:stored_before])
-        return canonical
+        return storing.publish(self._tree, lease, run, blocks, payload)
+
+    def announce(self, lease: Lease, run: bytes, blocks: array[int]) -> bool:
+        """Store blocks that the coming step will compute, so that others of that step attach.
+
+        False, and nothing changes, where the first of them is stored already, or the run crosses
+        the end of a public path. Then ``commit`` or ``withdraw``. Cost: O(tokens of the run).
+        """
+        return storing.announce(self._tree, lease, run, blocks)
+
+    def commit(self, lease: Lease) -> None:
+        """What the lease announced has been computed."""
+        in_flight.commit(self._tree, lease)
+
+    def withdraw(self, lease: Lease) -> None:
+        """What the lease announced will not be computed; leases of others on it are broken."""
+        in_flight.withdraw(self._tree, lease)
+
+    def is_broken(self, lease: Lease) -> bool:
+        """Whether the lease reaches into something withdrawn: its request must start again.
+
+        Cost: O(depth) where there are detached trees, else constant.
+        """
+        return bool(self._tree.detached) and leasing.top_of(lease.node) is not lease.root
 
     def release(self, lease: Lease) -> None:
         """Give a leased path back; its blocks stay in the tree until they are evicted.
 
-        A second release of the same lease changes nothing; it is counted and logged. Cost:
-        O(depth).
+        What it announced is withdrawn. A second release of the same lease changes nothing; it is
+        counted and logged. Cost: O(depth).
         """
         if lease.released:
             self.counters.repeated_releases += 1
             logger.warning("a lease of %d tokens was released twice", lease.num_tokens)
             return
-        lease.released = True
-        if lease.root is self.root:
-            self._touch(lease.node, hit=False)
-            self._unpin(lease.node)
-        else:
-            self._unpin_detached(lease.node)
+        in_flight.withdraw(self._tree, lease)
+        leasing.give_back(self._tree, lease)
 
     def allocate(self, count: int) -> array[int] | None:
         """``count`` blocks for a request's private tail, or None (and no change) if there are too
@@ -199,124 +248,109 @@ class PrefixCache:
 
         Free blocks go first; only what is missing is evicted.
         """
-        if count > self.available_blocks:
-            return None
-        missing = count - self.pool.free_blocks
+        pool = self._tree.pool
+        missing = count - pool.free_blocks
         if missing > 0:
-            self.evict(missing)
-        return self.pool.allocate(count)
+            if missing > self._tree.evictable:
+                return None
+            evicting.evict(self._tree, missing)
+        return pool.allocate(count) if count else token_array()
 
     def free(self, blocks: array[int]) -> None:
         """A request gives blocks of its private tail back."""
-        self.pool.free_private(blocks)
+        self._tree.pool.free_private(blocks)
 
     def evict(self, count: int) -> int:
-        """Take up to ``count`` unpinned blocks back, least recently used leaf first, from its tail.
+        """Take up to ``count`` unpinned blocks back, the rule's first leaf first, from its tail.
 
-        Returns how many were freed. Cost: O(log leaves) a leaf.
+        Returns how many were freed. Cost: O(log leaves) a leaf at most.
         """
-        freed = token_array()
-        while len(freed) < count and (leaf := self.leaves.oldest()) is not None:
-            keep = max(0, len(leaf.blocks) - (count - len(freed)))
-            freed.extend(leaf.blocks[keep:])
-            if keep:
-                leaf.blocks = leaf.blocks[:keep]
-                leaf.run = leaf.run[: keep * self._block_bytes]
+        return evicting.evict(self._tree, count)
+
+    def expire(self) -> int:
+        """Take back what has been idle for longer than ``ttl``, and end retentions whose time is
+        over.
+
+        A bounded piece of work: to be called at every step. Returns the blocks freed.
+        """
+        self.retentions.expire(self._tree.clock())
+        return 0 if self.ttl is None else evicting.expire(self._tree, self.ttl)
+
+    def retain(
+        self, tokens: bytes, seconds: float | None = None, namespace: Namespace = DEFAULT
+    ) -> Retention:
+        """Keep what is stored of this prefix for a time, or until ``release_retention``.
+
+        Raises RetentionRefused when nothing of it is stored, or over the cap. Cost: a match, and
+        O(depth).
+        """
+        public = self.public.covered_bytes(tokens, namespace) if self.public else 0
+        padded = tokens + bytes(TOKEN_BYTES)  # so that the last one may be retained, too
+        match = find(
+            self._tree, padded, namespace, public, CacheMode.READ_ONLY, partial_blocks=False
+        )
+        if not match.num_tokens:
+            raise RetentionRefused("nothing of this prefix is stored; compute it first")
+        end = match.node
+        if match.inside_bytes < len(end.run):
+            end = self._tree.split(end, match.inside_bytes)
+            self._tree.version += 1
+        size = self._tree.block_bytes
+        while end.parent is not None and (end.in_flight or not end.run):
+            # What is in flight may yet be withdrawn, and a namespace alone holds nothing.
+            computed = (len(end.blocks) - end.in_flight) * size
+            if computed:
+                end = self._tree.split(end, computed)
+                self._tree.version += 1
             else:
-                self.leaves.discard(leaf)
-                self._remove(leaf)
-        if freed:
-            self.pool.free_from_tree(freed)
-            self._evictable -= len(freed)
-            self.counters.evicted_blocks += len(freed)
-            self.version += 1
-        return len(freed)
+                end = end.parent
+        if end.parent is None:
+            raise RetentionRefused("nothing of this prefix is computed yet; compute it first")
+        return self.retentions.add(end, seconds)
+
+    def release_retention(self, retention: Retention) -> None:
+        """End a retention before its time; again is a no-op."""
+        self.retentions.release(retention)
+
+    def mark_public(self, tokens: bytes, namespace: Namespace = DEFAULT) -> None:
+        """An operator declares this prefix, in whole blocks, shared by all namespaces of the same
+        weights and adapter. What they stored of it before is not found any more."""
+        self.public.mark(tokens, namespace)
+        self._tree.version += 1
+
+    def unmark_public(self, tokens: bytes, namespace: Namespace = DEFAULT) -> bool:
+        """Share it no longer; False if it was not marked."""
+        self._tree.version += 1
+        return self.public.unmark(tokens, namespace)
 
     def flush(self) -> int:
         """Start with an empty tree; returns the blocks freed at once.
 
         Running requests are untouched: what they pin stays theirs in a detached tree, out of reach
-        of new ones, and comes back as their leases end.
+        of new ones, and comes back as their leases end. Retentions end. Cost: O(nodes and blocks).
         """
-        old, self.root = self.root, new_root(self._clock())
-        self.leaves.clear()
-        freed = token_array()
-        todo = [old]
-        while todo:
-            node = todo.pop()
-            for key, child in list(node.children.items()):
-                if not child.pins:
-                    del node.children[key]
-                    freed.extend(child.blocks)
-                    child.parent = None
-                todo.append(child)
-        self.pool.free_from_tree(freed)
-        self._evictable = 0
-        if old.children:
-            self.detached.append(old)
-        self.counters.flushes += 1
-        self.version += 1
-        return len(freed)
+        self.retentions.clear()
+        return flushing.flush(self._tree)
 
-    def _store(self, lease: Lease, node: Node, run: bytes, blocks: array[int]) -> Node:
-        """Put a new run, pinned by this lease, below ``node``; or make ``node`` longer, where the
-        lease alone ends there and nothing hangs below."""
-        if node is lease.node and node.pins == 1 and not node.children and node.parent is not None:
-            node.run += run
-            node.blocks.extend(blocks)
-            return node
-        child = Node(run, blocks, node)
-        child.pins = 1
-        node.children[run[: self._block_bytes]] = child
-        if lease.root is not self.root and lease.root not in self.detached:
-            self.detached.append(lease.root)
-        return child
+    def subscribe(self, scope: str | Everything | None) -> EventStream:
+        """The stream of a tenant's events, or of ``ALL``. Raises ValueError when the cache was made
+        without events."""
+        hub = self._tree.events
+        if hub is None:
+            raise ValueError("this cache was made without events; make it with events=True")
+        return hub.subscribe(scope)
 
-    def _pin(self, node: Node, above: Node | None) -> None:
-        """Pin the path from ``node`` up to, but without, ``above`` (None: up to the root)."""
-        while node is not above and node.parent is not None:
-            if node.pins == 0:
-                self._evictable -= len(node.blocks)
-                if not node.children:
-                    self.leaves.discard(node)
-            node.pins += 1
-            node = node.parent
+    def snapshot(self, stream: EventStream) -> Snapshot:
+        """All that is stored, as a subscriber needs it to start or to go on after a loss."""
+        return snapshot_of(self._tree, stream)
 
-    def _unpin(self, node: Node) -> None:
-        while node.parent is not None:
-            node.pins -= 1
-            if node.pins == 0:
-                self._evictable += len(node.blocks)
-                if not node.children:
-                    self.leaves.add(node)
-            node = node.parent
+    def audit(
+        self, private: Iterable[array[int]], leases: Iterable[Lease] | None = None
+    ) -> list[str]:
+        """What is wrong, one line each; empty when all is well. Cost: O(blocks and nodes)."""
+        return audit(self._tree, private, leases, self.retentions.held())
 
-    def _unpin_detached(self, node: Node) -> None:
-        while node.parent is not None:
-            parent = node.parent
-            node.pins -= 1
-            if node.pins == 0:
-                self.pool.free_from_tree(node.blocks)
-                del parent.children[node.run[: self._block_bytes]]
-            node = parent
-        if not node.children and node in self.detached:
-            self.detached.remove(node)
-
-    def _touch(self, node: Node, *, hit: bool) -> None:
-        """Count an access to the whole path; it is pinned, so no index holds its old ticks."""
-        self._tick += 1
-        now = self._clock()
-        walk: Node | None = node
-        while walk is not None:
-            walk.tick = self._tick
-            walk.last_used = now
-            walk.hits += hit
-            walk = walk.parent
-
-    def _remove(self, leaf: Node) -> None:
-        parent = leaf.parent
-        assert parent is not None
-        del parent.children[leaf.run[: self._block_bytes]]
-        leaf.parent = None
-        if not parent.children and not parent.pins and parent.parent is not None:
-            self.leaves.add(parent)
+    def quarantine(self, private: Iterable[array[int]]) -> list[str]:
+        """Take blocks that have not exactly one owner out of use, for good; what was wrong with
+        them, one line each. Cost: as ``audit``."""
+        return quarantine(self._tree.pool, holdings(self._tree, private))

@@ -39,7 +39,7 @@ def token_array_from(run: bytes) -> array[int]:
     return ids
 
 
-def common_prefix_bytes(left: bytes, offset: int, right: bytes, unit: int) -> int:
+def common_prefix_bytes(left: bytes, offset: int, right: bytes | bytearray, unit: int) -> int:
     """How many leading bytes ``left[offset:]`` and ``right`` share, rounded down to whole ``unit``
     s.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+from collections.abc import Sequence
 
 import torch
 
@@ -57,6 +58,24 @@ class KVMemory:
     def bytes_per_block(self) -> int:
         """Bytes of one block's K and V in all layers."""
         return self.num_bytes // self.num_blocks
+
+    def copy_rows(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Copy K and V of the first ``rows`` tokens of a block to another: (source, target, rows).
+
+        In order: a block may be the target of a copy after having been a source. Raises ValueError
+        for blocks or rows that do not exist. Cost: the bytes copied.
+        """
+        for source, target, rows in copies:
+            if not (0 <= source < self.num_blocks and 0 <= target < self.num_blocks):
+                raise ValueError(
+                    f"blocks {source} and {target} are not both below {self.num_blocks}"
+                )
+            if not 0 < rows <= self.block_size:
+                raise ValueError(f"rows must lie between 1 and {self.block_size}, not {rows}")
+        for layer in self.layers:
+            for source, target, rows in copies:
+                if source != target:
+                    layer[target, :, :rows] = layer[source, :, :rows]
 
     def rows(self, layer: int) -> torch.Tensor:
         """A layer's memory as rows: a view [num_blocks * 2 * block_size, num_kv_heads, head_dim].

@@ -40,6 +40,11 @@ class ModelRunner:
         self._frequencies = inverse_frequencies(config).to(model.device)
 
     @torch.inference_mode()
+    def copy_rows(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Before a step: copy K and V between blocks, as (source, target, rows). See `KVMemory`."""
+        self.memory.copy_rows(copies)
+
+    @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> torch.Tensor:
         """Run one step.
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from radix_engine.cache import PrefixCache, audit, token_array
+from radix_engine.cache import DEFAULT, PrefixCache, token_array
 from radix_engine.cache.audit import walk
 from radix_engine.cache.node import Node, new_root
-from tests.cache.trees import hold, ids, lease_of, store, take
+from tests.cache.trees import hold, ids, lease_of, make_cache, store, take
 
 
 def first_node(cache: PrefixCache) -> Node:
-    return next(walk(cache.root))
+    return next(node for node in walk(cache.root) if node.blocks)
 
 
 def lose_a_block(cache: PrefixCache) -> None:
@@ -34,6 +34,35 @@ def shorten_a_run(cache: PrefixCache) -> None:
     node.run = node.run[:-4]
 
 
+def lose_half_a_run(cache: PrefixCache) -> None:
+    node = first_node(cache)
+    node.run = node.run[:16]
+
+
+def miscount_children(cache: PrefixCache) -> None:
+    cache.root.children[DEFAULT.key].stored_children += 1
+
+
+def miscount_ghosts(cache: PrefixCache) -> None:
+    cache._tree.ghosts.revived(1)
+
+
+def miscount_what_is_retained(cache: PrefixCache) -> None:
+    cache._tree.retained_blocks += 1
+
+
+def retain_without_a_retention(cache: PrefixCache) -> None:
+    first_node(cache).retained = 1
+
+
+def start_a_node_elsewhere(cache: PrefixCache) -> None:
+    first_node(cache).start = 4
+
+
+def empty_a_namespace(cache: PrefixCache) -> None:
+    cache.root.children[DEFAULT.key].children.clear()
+
+
 def change_a_key(cache: PrefixCache) -> None:
     cache.root.children[b"wrong"] = cache.root.children.popitem()[1]
 
@@ -52,25 +81,25 @@ def pin_less_than_never(cache: PrefixCache) -> None:
 
 
 def miscount_what_can_be_evicted(cache: PrefixCache) -> None:
-    cache._evictable += 1
+    cache._tree.evictable += 1
 
 
 def forget_a_leaf(cache: PrefixCache) -> None:
-    cache.leaves.clear()
+    cache._tree.leaves.clear()
 
 
 def keep_a_leaf_that_is_gone(cache: PrefixCache) -> None:
-    stranger = Node(b"\0" * 16, token_array(), cache.root)
+    stranger = Node(b"\0" * 16, token_array(), cache.root, 0)
     stranger.tick = 999
-    cache.leaves.add(stranger)
+    cache._tree.leaves.add(stranger, 0.0)
 
 
 def keep_a_flushed_node_that_nobody_pins(cache: PrefixCache) -> None:
     old = cache.root
     cache.flush()
-    child = Node(b"\0" * 16, take(cache, 1), old)
+    child = Node(b"\0" * 16, take(cache, 1), old, 0)
     cache.pool.publish(child.blocks)
-    old.children[child.run] = child
+    old.children[bytes(child.run)] = child
     cache.detached.append(old)
 
 
@@ -78,7 +107,14 @@ DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (lose_a_block, "has 0 owners"),
     (free_a_block_of_the_tree, "has 2 owners"),
     (hold_a_block_twice, "has 2 owners"),
-    (shorten_a_run, "has 2 blocks"),
+    (shorten_a_run, "holds no whole blocks"),
+    (lose_half_a_run, "has 2 blocks"),
+    (miscount_children, "children with blocks, it counts 2"),
+    (miscount_ghosts, "0 blocks are ghosts, the cache counts -1"),
+    (miscount_what_is_retained, "0 blocks are retained, the cache counts 1"),
+    (retain_without_a_retention, "retained 1 times, by 0 retentions"),
+    (start_a_node_elsewhere, "follows a parent that ends at 0"),
+    (empty_a_namespace, "is a namespace and empty"),
     (change_a_key, "not what its parent calls a child"),
     (forget_a_parent, "not what its parent calls a child"),
     (pin_once_more, "leases end there or below"),
@@ -86,40 +122,40 @@ DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (miscount_what_can_be_evicted, "are evictable, the cache counts"),
     (forget_a_leaf, "leaves can be evicted, the index holds 0"),
     (keep_a_leaf_that_is_gone, "leaves can be evicted"),
-    (keep_a_flushed_node_that_nobody_pins, "a flushed tree keeps a node"),
+    (keep_a_flushed_node_that_nobody_pins, "a detached tree keeps a node"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES)
 def test_damage_is_reported(damage: Callable[[PrefixCache], None], message: str) -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(8, 1))
-    assert audit(cache, [], []) == []
+    assert cache.audit([], []) == []
     damage(cache)
-    problems = audit(cache, [], [])
+    problems = cache.audit([], [])
     assert any(message in problem for problem in problems), problems
 
 
 def test_a_child_that_is_pinned_more_often_than_its_parent_is_reported() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(16, 1))
     lease = lease_of(cache, ids(9, 1))
     lower = list(walk(cache.root))[-1]
     lower.pins = 2
-    assert any("pinned 2 times, its parent 1" in problem for problem in audit(cache, [], [lease]))
+    assert any("pinned 2 times, its parent 1" in problem for problem in cache.audit([], [lease]))
 
 
 def test_private_blocks_that_are_not_private_are_reported() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     private = take(cache, 2)
-    assert audit(cache, [private]) == []
+    assert cache.audit([private]) == []
     cache.free(private[:1])
-    problems = audit(cache, [private])
+    problems = cache.audit([private])
     assert any("held by a request, but the pool's books say" in problem for problem in problems)
 
 
 def test_a_lease_that_is_not_as_deep_as_it_says_is_reported() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     lease = hold(cache, ids(8, 1))
     lease.num_tokens = 4
-    assert audit(cache, [], [lease]) == ["a lease of 4 tokens ends 8 tokens deep"]
+    assert cache.audit([], [lease]) == ["a lease of 4 tokens ends 8 tokens deep"]

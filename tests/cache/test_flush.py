@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from radix_engine.cache import PrefixCache, pack
+from radix_engine.cache import pack
 from tests.cache.trees import (
     assert_sound,
     covered,
     hold,
     ids,
     lease_of,
+    make_cache,
     publish,
     store,
     stored,
@@ -15,7 +16,7 @@ from tests.cache.trees import (
 
 
 def test_a_flush_without_leases_frees_everything_at_once() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     store(cache, ids(16, 1))
     store(cache, [*ids(8, 1), *ids(8, 2)])
     assert cache.flush() == 6
@@ -27,13 +28,13 @@ def test_a_flush_without_leases_frees_everything_at_once() -> None:
 
 
 def test_an_empty_tree_can_be_flushed() -> None:
-    cache = PrefixCache(4, 4)
+    cache = make_cache(4, 4)
     assert cache.flush() == 0
     assert_sound(cache)
 
 
 def test_what_a_lease_pins_survives_a_flush_and_is_freed_when_the_lease_ends() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     store(cache, ids(24, 1))
     lease = lease_of(cache, ids(13, 1))
     blocks = list(lease.blocks())
@@ -48,7 +49,7 @@ def test_what_a_lease_pins_survives_a_flush_and_is_freed_when_the_lease_ends() -
 
 
 def test_new_requests_start_cold_after_a_flush() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     old = hold(cache, ids(16, 1))
     cache.flush()
     assert covered(cache, ids(17, 1)) == 0
@@ -61,7 +62,7 @@ def test_new_requests_start_cold_after_a_flush() -> None:
 
 
 def test_a_detached_tree_shrinks_lease_by_lease() -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     store(cache, ids(16, 1))
     leases = [lease_of(cache, ids(17, 1)), lease_of(cache, ids(9, 1))]
     leases.append(hold(cache, [*ids(8, 1), *ids(8, 2)]))
@@ -75,7 +76,7 @@ def test_a_detached_tree_shrinks_lease_by_lease() -> None:
 
 
 def test_a_detached_tree_is_never_evicted() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     lease = hold(cache, ids(16, 1))
     cache.flush()
     store(cache, ids(8, 2))
@@ -85,7 +86,7 @@ def test_a_detached_tree_is_never_evicted() -> None:
 
 
 def test_a_request_that_runs_through_a_flush_publishes_into_its_own_old_tree() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     lease = hold(cache, ids(8, 1))
     cache.flush()
     publish(cache, lease, ids(16, 1))
@@ -99,7 +100,7 @@ def test_a_request_that_runs_through_a_flush_publishes_into_its_own_old_tree() -
 
 
 def test_a_lease_of_nothing_publishes_into_the_tree_it_was_taken_from() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     early, late = lease_of(cache, ids(8, 1)), lease_of(cache, ids(8, 1))
     cache.flush()
     publish(cache, early, ids(8, 1))
@@ -115,7 +116,7 @@ def test_a_lease_of_nothing_publishes_into_the_tree_it_was_taken_from() -> None:
 
 
 def test_two_requests_share_what_they_publish_into_an_old_tree() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     one, two = lease_of(cache, ids(12, 1)), lease_of(cache, ids(12, 1))
     cache.flush()
     publish(cache, one, ids(12, 1))
@@ -131,7 +132,7 @@ def test_two_requests_share_what_they_publish_into_an_old_tree() -> None:
 
 
 def test_flushes_in_a_row_keep_a_tree_for_each_that_is_still_pinned() -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     leases = []
     for seed in range(4):
         leases.append(hold(cache, ids(8, seed)))
@@ -146,7 +147,7 @@ def test_flushes_in_a_row_keep_a_tree_for_each_that_is_still_pinned() -> None:
 
 
 def test_a_lease_of_a_flushed_tree_is_released_once() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     lease = hold(cache, ids(8, 1))
     cache.flush()
     store(cache, ids(8, 1))

@@ -4,13 +4,22 @@ import logging
 
 import pytest
 
-from radix_engine.cache import PrefixCache
-from tests.cache.trees import assert_sound, edges, hold, ids, lease_of, publish, store, stored
+from tests.cache.trees import (
+    assert_sound,
+    edges,
+    hold,
+    ids,
+    lease_of,
+    make_cache,
+    publish,
+    store,
+    stored,
+)
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])
 def test_nothing_of_a_leased_path_is_evicted_its_end_included(size: int) -> None:
-    cache = PrefixCache(64, size)
+    cache = make_cache(64, size)
     upper, both = ids(2 * size, 1), [*ids(2 * size, 1), *ids(2 * size, 2)]
     store(cache, upper)
     store(cache, both)
@@ -26,7 +35,7 @@ def test_nothing_of_a_leased_path_is_evicted_its_end_included(size: int) -> None
 
 
 def test_what_hangs_below_a_leased_path_can_be_evicted() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(16, 1))
     lease = lease_of(cache, ids(9, 1))
     assert cache.evict(8) == 2
@@ -36,7 +45,7 @@ def test_what_hangs_below_a_leased_path_can_be_evicted() -> None:
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_node_that_is_split_under_a_lease_stays_pinned_in_both_halves(at: int) -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     first = hold(cache, ids(16, 1))
     blocks = list(first.blocks())
     other = [*ids(4 * at, 1), *ids(8, 2)]
@@ -58,7 +67,7 @@ def test_a_node_that_is_split_under_a_lease_stays_pinned_in_both_halves(at: int)
 
 
 def test_a_lease_that_ends_inside_a_node_pins_only_what_it_covers() -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     whole = store(cache, ids(16, 1))
     for length in (5, 9, 13):
         lease = lease_of(cache, ids(length, 1))
@@ -71,7 +80,7 @@ def test_a_lease_that_ends_inside_a_node_pins_only_what_it_covers() -> None:
 
 
 def test_many_leases_of_one_path_end_in_any_order() -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     store(cache, ids(16, 1))
     leases = [lease_of(cache, ids(length, 1)) for length in (17, 9, 17, 5, 13, 9)]
     assert_sound(cache, leases)
@@ -84,7 +93,7 @@ def test_many_leases_of_one_path_end_in_any_order() -> None:
 def test_a_second_release_changes_nothing_and_is_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     mine = hold(cache, ids(8, 1))
     other = lease_of(cache, ids(9, 1))
     cache.release(mine)
@@ -100,7 +109,7 @@ def test_a_second_release_changes_nothing_and_is_counted_and_logged(
 
 
 def test_a_lease_of_nothing_pins_nothing_and_can_publish() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(8, 1))
     lease = cache.lease_nothing()
     assert lease.num_tokens == 0
@@ -114,7 +123,7 @@ def test_a_lease_of_nothing_pins_nothing_and_can_publish() -> None:
 
 
 def test_a_conversation_that_grows_turn_by_turn_finds_all_full_blocks_of_the_turn_before() -> None:
-    cache = PrefixCache(300, 16)
+    cache = make_cache(300, 16)
     history, computed = ids(20, 1), 0
     for turn in range(1, 12):
         lease = lease_of(cache, history)

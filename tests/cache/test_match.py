@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from radix_engine.cache import PrefixCache, StaleMatch, dump, pack
+from radix_engine.cache import DEFAULT, StaleMatch, dump, pack
 from tests.cache.trees import (
     assert_sound,
     covered,
@@ -10,6 +10,7 @@ from tests.cache.trees import (
     hold,
     ids,
     lease_of,
+    make_cache,
     publish,
     store,
     stored,
@@ -21,7 +22,7 @@ SIZES = [1, 4, 16]
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_match_covers_the_common_whole_blocks_and_never_the_last_token(size: int) -> None:
-    cache = PrefixCache(80, size)
+    cache = make_cache(80, size)
     prompt = ids(5 * size, 1)
     store(cache, prompt)
     other = [token + 1 for token in prompt]
@@ -36,7 +37,7 @@ def test_a_match_covers_the_common_whole_blocks_and_never_the_last_token(size: i
 def test_a_prompt_that_is_wholly_cached_leaves_its_last_token_to_compute(
     size: int, blocks: int
 ) -> None:
-    cache = PrefixCache(80, size)
+    cache = make_cache(80, size)
     prompt = ids(blocks * size, 1)
     first = store(cache, prompt)
     for _ in range(3):
@@ -51,7 +52,7 @@ def test_a_prompt_that_is_wholly_cached_leaves_its_last_token_to_compute(
 
 
 def test_a_prompt_shorter_than_a_block_matches_nothing_and_adds_no_node() -> None:
-    cache = PrefixCache(4, 64)
+    cache = make_cache(4, 64)
     store(cache, ids(64, 1))
     version = cache.version
     assert covered(cache, ids(63, 1)) == 0
@@ -65,24 +66,24 @@ def test_a_prompt_shorter_than_a_block_matches_nothing_and_adds_no_node() -> Non
 
 
 def test_looking_up_changes_nothing() -> None:
-    cache = PrefixCache(16, 4, clock=lambda: 5.0)
+    cache = make_cache(16, 4, clock=lambda: 5.0)
     store(cache, ids(16, 1))
     store(cache, [*ids(8, 1), *ids(8, 2)])
-    before = dump(cache.root, 5.0), cache.version, cache.evictable_blocks
+    before = dump(cache, 5.0), cache.version, cache.evictable_blocks
     for length in range(17):
         match = cache.match(pack(ids(length, 1)))
         cache.unpinned_blocks(match)
-    assert (dump(cache.root, 5.0), cache.version, cache.evictable_blocks) == before
+    assert (dump(cache, 5.0), cache.version, cache.evictable_blocks) == before
 
 
 def test_an_empty_run_matches_nothing() -> None:
-    cache = PrefixCache(4, 1)
+    cache = make_cache(4, 1)
     store(cache, [1, 2])
     assert cache.match(b"").num_tokens == 0
 
 
 def test_a_thousand_misses_leave_the_empty_tree_as_it_was() -> None:
-    cache = PrefixCache(4, 4)
+    cache = make_cache(4, 4)
     root = cache.root
     for seed in range(1000):
         cache.release(lease_of(cache, ids(9, seed)))
@@ -104,7 +105,7 @@ def test_tokens_are_compared_and_not_their_hashes() -> None:
         def __getitem__(self, part: slice) -> Colliding:  # type: ignore[override]
             return Colliding(super().__getitem__(part))
 
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
 
     def keep(tokens: list[int]) -> None:
         lease = cache.lease(cache.match(Colliding(pack(tokens))))
@@ -116,13 +117,14 @@ def test_tokens_are_compared_and_not_their_hashes() -> None:
         assert cache.match(asked).num_tokens == 0
         keep(ids(8, seed))
         assert cache.match(asked).num_tokens == 8
-    assert {hash(key) for key in cache.root.children} == {0}
-    assert len(cache.root.children) == 8
+    children = cache.root.children[DEFAULT.key].children
+    assert {hash(key) for key in children} == {0}
+    assert len(children) == 8
     assert_sound(cache)
 
 
 def test_prompts_that_differ_in_one_token_of_a_block_share_only_what_is_before_it() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     store(cache, ids(12, 1))
     for position in range(12):
         asked = ids(13, 1)
@@ -131,7 +133,7 @@ def test_prompts_that_differ_in_one_token_of_a_block_share_only_what_is_before_i
 
 
 def test_a_match_is_refused_once_the_tree_has_changed() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(16, 1))
     prompt = pack(ids(17, 1))
 
@@ -158,7 +160,7 @@ def test_a_match_is_refused_once_the_tree_has_changed() -> None:
 
 
 def test_a_stale_match_pins_nothing() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(16, 1))
     match = cache.match(pack(ids(17, 1)))
     cache.evict(1)
@@ -169,7 +171,7 @@ def test_a_stale_match_pins_nothing() -> None:
 
 
 def test_a_match_stays_good_while_the_tree_only_gets_used() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     store(cache, ids(16, 1))
     match = cache.match(pack(ids(17, 1)))
     other = lease_of(cache, ids(17, 1))
@@ -180,7 +182,7 @@ def test_a_match_stays_good_while_the_tree_only_gets_used() -> None:
 
 
 def test_unpinned_blocks_are_what_a_lease_takes_from_the_evictable_ones() -> None:
-    cache = PrefixCache(32, 4)
+    cache = make_cache(32, 4)
     store(cache, ids(32, 1))
     store(cache, [*ids(16, 1), *ids(8, 2)])
     held = hold(cache, ids(8, 1))

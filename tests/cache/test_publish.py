@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from radix_engine.cache import OwnershipError, PrefixCache, pack, token_array
+from radix_engine.cache import OwnershipError, pack, token_array
 from tests.cache.trees import (
     assert_sound,
     covered,
@@ -10,6 +10,7 @@ from tests.cache.trees import (
     hold,
     ids,
     lease_of,
+    make_cache,
     publish,
     store,
     stored,
@@ -18,7 +19,7 @@ from tests.cache.trees import (
 
 
 def test_what_is_published_is_found_with_its_blocks() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     lease = lease_of(cache, ids(13, 1))
     blocks = take(cache, 3)
     assert list(cache.publish(lease, pack(ids(12, 1)), blocks)) == list(blocks)
@@ -31,7 +32,7 @@ def test_what_is_published_is_found_with_its_blocks() -> None:
 
 @pytest.mark.parametrize("size", [1, 4, 16])
 def test_prompts_part_at_the_last_common_block_boundary(size: int) -> None:
-    cache = PrefixCache(100, size)
+    cache = make_cache(100, size)
     trunk, left, right = ids(2 * size, 1), ids(3 * size, 2), ids(size, 3)
     store(cache, [*trunk, *left])
     store(cache, [*trunk, *right])
@@ -43,7 +44,7 @@ def test_prompts_part_at_the_last_common_block_boundary(size: int) -> None:
 
 
 def test_prompts_that_part_inside_a_block_share_none_of_it() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     store(cache, [1, 2, 3, 4, 5, 6, 7, 8])
     store(cache, [1, 2, 3, 4, 5, 6, 9, 9])
     assert edges(cache) == [[1, 2, 3, 4], [5, 6, 7, 8], [5, 6, 9, 9]]
@@ -51,7 +52,7 @@ def test_prompts_that_part_inside_a_block_share_none_of_it() -> None:
 
 
 def test_publishing_in_chunks_gives_the_tree_of_publishing_at_once() -> None:
-    whole, chunked = PrefixCache(16, 4), PrefixCache(16, 4)
+    whole, chunked = make_cache(16, 4), make_cache(16, 4)
     prompt = ids(24, 1)
     store(whole, prompt)
     lease = lease_of(chunked, prompt)
@@ -64,7 +65,7 @@ def test_publishing_in_chunks_gives_the_tree_of_publishing_at_once() -> None:
 
 
 def test_a_node_does_not_grow_under_another_lease() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     first = hold(cache, ids(8, 1))
     second = lease_of(cache, ids(9, 1))
     blocks = list(second.blocks())
@@ -82,7 +83,7 @@ def test_a_node_does_not_grow_under_another_lease() -> None:
 
 
 def test_a_node_does_not_grow_past_its_children() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     store(cache, [*ids(8, 1), *ids(4, 2)])
     lease = lease_of(cache, ids(9, 1))
     publish(cache, lease, ids(12, 1))
@@ -92,7 +93,7 @@ def test_a_node_does_not_grow_past_its_children() -> None:
 
 
 def test_publishing_the_same_tokens_again_keeps_the_tree_and_frees_the_duplicates() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     prompt = ids(12, 1)
     first = list(store(cache, prompt))
     for repeat in range(1, 4):
@@ -108,7 +109,7 @@ def test_publishing_the_same_tokens_again_keeps_the_tree_and_frees_the_duplicate
 
 
 def test_the_second_of_two_that_computed_the_same_reads_the_blocks_of_the_first() -> None:
-    cache = PrefixCache(6, 4)
+    cache = make_cache(6, 4)
     prompt = ids(12, 1)
     one, two = lease_of(cache, prompt), lease_of(cache, prompt)
     table_one, table_two = take(cache, 3), take(cache, 3)
@@ -127,7 +128,7 @@ def test_the_second_of_two_that_computed_the_same_reads_the_blocks_of_the_first(
 
 
 def test_the_blocks_of_both_are_kept_where_the_second_goes_further() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     one = hold(cache, ids(8, 1))
     two = cache.lease_nothing()
     blocks = take(cache, 5)
@@ -139,7 +140,7 @@ def test_the_blocks_of_both_are_kept_where_the_second_goes_further() -> None:
 
 
 def test_a_duplicate_that_ends_inside_a_node_splits_it() -> None:
-    cache = PrefixCache(16, 4)
+    cache = make_cache(16, 4)
     first = store(cache, ids(16, 1))
     lease = cache.lease_nothing()
     table = cache.publish(lease, pack(ids(8, 1)), take(cache, 2))
@@ -152,7 +153,7 @@ def test_a_duplicate_that_ends_inside_a_node_splits_it() -> None:
 
 
 def test_publishing_nothing_changes_nothing() -> None:
-    cache = PrefixCache(4, 4)
+    cache = make_cache(4, 4)
     lease = lease_of(cache, ids(5, 1))
     version = cache.version
     assert list(cache.publish(lease, b"", token_array())) == []
@@ -162,7 +163,7 @@ def test_publishing_nothing_changes_nothing() -> None:
 
 @pytest.mark.parametrize("tokens", [3, 5, 8])
 def test_tokens_that_do_not_fill_their_blocks_are_refused(tokens: int) -> None:
-    cache = PrefixCache(4, 4)
+    cache = make_cache(4, 4)
     lease = lease_of(cache, ids(9, 1))
     blocks = take(cache, 1)
     with pytest.raises(ValueError, match="do not fill 1 blocks of 4"):
@@ -171,7 +172,7 @@ def test_tokens_that_do_not_fill_their_blocks_are_refused(tokens: int) -> None:
 
 
 def test_a_released_lease_publishes_nothing() -> None:
-    cache = PrefixCache(4, 4)
+    cache = make_cache(4, 4)
     lease = lease_of(cache, ids(5, 1))
     cache.release(lease)
     blocks = take(cache, 1)
@@ -181,7 +182,7 @@ def test_a_released_lease_publishes_nothing() -> None:
 
 
 def test_blocks_that_the_tree_owns_are_not_published_under_a_second_key() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     taken = store(cache, ids(8, 1))
     lease = lease_of(cache, ids(9, 2))
     with pytest.raises(OwnershipError, match="belongs to the tree"):
@@ -192,7 +193,7 @@ def test_blocks_that_the_tree_owns_are_not_published_under_a_second_key() -> Non
 
 @pytest.mark.parametrize("prompt", [ids(8, 1), [*ids(4, 1), *ids(8, 2)], ids(16, 1)])
 def test_a_refused_publish_changes_neither_pins_nor_shape_nor_owners(prompt: list[int]) -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     taken = store(cache, ids(12, 1))
     lease = cache.lease_nothing()
     mine = take(cache, len(prompt) // 4)
@@ -209,7 +210,7 @@ def test_a_refused_publish_changes_neither_pins_nor_shape_nor_owners(prompt: lis
 
 
 def test_one_block_given_twice_is_refused() -> None:
-    cache = PrefixCache(8, 4)
+    cache = make_cache(8, 4)
     lease = lease_of(cache, ids(9, 1))
     block = take(cache, 1)
     with pytest.raises(OwnershipError):

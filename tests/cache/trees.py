@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from radix_engine.cache import Lease, PrefixCache, audit, pack, unpack
+from radix_engine.cache import Lease, PrefixCache, pack, unpack
 from radix_engine.cache.audit import walk
 
 
 def ids(count: int, seed: int = 0) -> list[int]:
     """Token ids that differ between seeds from the first one on."""
     return [4 + (seed + 7 * index) % 500 for index in range(count)]
+
+
+def make_cache(num_blocks: int, block_size: int = 16, **options: Any) -> PrefixCache:
+    """A cache whose matches end at whole blocks, unless a test asks for more."""
+    options.setdefault("partial_blocks", False)
+    return PrefixCache(num_blocks, block_size, **options)
 
 
 def lease_of(cache: PrefixCache, tokens: Iterable[int]) -> Lease:
@@ -59,17 +66,23 @@ def stored(cache: PrefixCache, tokens: Iterable[int]) -> int:
 
 
 def edges(cache: PrefixCache) -> list[list[int]]:
-    """The token runs of all nodes, sorted."""
-    return sorted(unpack(node.run) for node in walk(cache.root))
+    """The token runs of all nodes with blocks, as far as these go, sorted."""
+    size = cache.block_size
+    return sorted(
+        unpack(bytes(node.run))[: len(node.blocks) * size]
+        for node in walk(cache.root)
+        if node.blocks
+    )
 
 
 def assert_sound(
     cache: PrefixCache, leases: Iterable[Lease] = (), private: Iterable[array[int]] = ()
 ) -> None:
     """The full audit, with all live leases and private blocks."""
-    assert audit(cache, private, leases) == []
+    assert cache.audit(private, leases) == []
     pool = cache.pool
     assert pool.free_blocks == len(pool.free_list())
     assert pool.private_blocks == sum(len(blocks) for blocks in private)
-    assert pool.free_blocks + pool.private_blocks + pool.tree_blocks == pool.num_blocks
+    held = pool.private_blocks + pool.in_flight_blocks + pool.tree_blocks
+    assert pool.free_blocks + held == pool.num_blocks
     assert 0 <= cache.evictable_blocks <= pool.tree_blocks

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from radix_engine.cache import CacheMode
 from scheduler import Limits, Request, State
 from tests.cache.trees import ids
 from tests.checking_model import Bench, answer_alone_of, answer_of
@@ -29,7 +30,7 @@ def test_the_longest_cached_prefix_goes_first_and_the_earlier_arrival_where_equa
 def test_a_request_that_does_not_use_the_cache_waits_with_those_that_match_nothing() -> None:
     bench = Bench(64, 4, Limits(max_step_tokens=64, max_running=1))
     bench.answer(ids(16, 1))
-    blind = bench.submit(ids(16, 1), uses_cache=False)
+    blind = bench.submit(ids(16, 1), mode=CacheMode.BYPASS)
     hot, cold = bench.submit(ids(16, 1)), bench.submit(ids(9, 2))
     assert one_at_a_time(bench) == [hot, blind, cold]
 
@@ -189,7 +190,7 @@ def test_no_one_waits_for_the_block_that_holds_its_last_token() -> None:
 
 def test_no_one_waits_for_a_sibling_that_does_not_store() -> None:
     bench = Bench(64, 16, Limits(max_step_tokens=64, max_running=8))
-    bench.submit(ids(320, 1), uses_cache=False)
+    bench.submit(ids(320, 1), mode=CacheMode.BYPASS)
     sibling = bench.submit(ids(300, 1))
     bench.step()
     assert sibling.state is State.RUNNING

@@ -65,13 +65,13 @@ def test_writing_a_block_of_the_tree_is_seen(bench: Bench) -> None:
     bench.answer(ids(8, 1))
     plan, request = planned(bench, ids(9, 1))
     request.block_table[2] = request.block_table[0]
-    refused(bench, plan, "which is not private")
+    refused(bench, plan, "which is not its own")
 
 
 def test_writing_a_free_block_is_seen(bench: Bench) -> None:
     plan, request = planned(bench, ids(9, 1))
     request.block_table[1] = bench.cache.pool.free_list()[0]
-    refused(bench, plan, "which is not private")
+    refused(bench, plan, "which is not its own")
 
 
 def test_two_that_write_one_block_are_seen(bench: Bench) -> None:

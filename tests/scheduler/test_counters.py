@@ -88,7 +88,7 @@ def test_a_prompt_that_is_found_only_after_a_preemption_counts_as_cached_late() 
     bench.scheduler._waiting.add(request)
     bench.run()
     assert bench.scheduler.counters.cached_late_tokens > 0
-    assert request.cached_tokens == 0
+    assert request.cached_tokens == 4  # the block that the sibling computed in the same step
     assert_the_sums_agree(bench, bench.requests)
 
 

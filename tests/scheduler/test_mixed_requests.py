@@ -6,9 +6,12 @@ import random
 
 import pytest
 
+from radix_engine.cache import CacheMode
 from scheduler import Limits, Request
 from tests.cache.trees import ids
 from tests.checking_model import Bench, answer_alone_of, answer_of
+
+MODES = [CacheMode.DEFAULT] * 8 + [CacheMode.READ_ONLY, CacheMode.BYPASS]
 
 
 def prompt_of(draw: random.Random, most: int, size: int) -> list[int]:
@@ -28,7 +31,7 @@ def serve(
         while todo and (draw.random() < 0.6 or not bench.scheduler.has_work):
             new = draw.randint(1, most_new)
             stops = frozenset(draw.sample(range(50), 2))
-            bench.submit(todo.pop(), new, stops, uses_cache=draw.random() < 0.9)
+            bench.submit(todo.pop(), new, stops, mode=draw.choice(MODES))
         if draw.random() < 0.08 and bench.scheduler.has_work:
             request = draw.choice(list(bench.scheduler.requests()))
             bench.scheduler.abort(request)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from radix_engine.cache import CacheMode
 from scheduler import Limits, Request, State
 from tests.cache.trees import ids
 from tests.checking_model import Bench, answer_alone, answer_of
@@ -131,8 +132,8 @@ def test_a_request_that_does_not_use_the_cache_stores_and_reads_nothing() -> Non
     bench.answer(ids(12, 1), 4)
     tree, version = bench.cache.pool.tree_blocks, bench.cache.version
     for _ in range(2):
-        request = bench.submit(ids(12, 1), 9, uses_cache=False)
-        other = bench.submit(ids(20, 2), 9, uses_cache=False)
+        request = bench.submit(ids(12, 1), 9, mode=CacheMode.BYPASS)
+        other = bench.submit(ids(20, 2), 9, mode=CacheMode.BYPASS)
         bench.run()
         assert request.cached_tokens == other.cached_tokens == 0
         assert answer_of(request) == answer_alone(ids(12, 1), 9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from radix_engine.model.load import load_model
 from radix_engine.model.source import ModelFolder
 from scheduler import Limits
 from server import Engine
+from server.options import CacheOptions
 from server.text import TextCodec
 from tests.tiny import make_tiny_folder
 
@@ -30,11 +32,19 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
     engines: list[Engine] = []
 
     def make(
-        num_blocks: int = 64, *, limits: Limits | None = None, prefix_cache: bool = True
+        num_blocks: int = 64,
+        *,
+        limits: Limits | None = None,
+        prefix_cache: bool = True,
+        **options: Any,
     ) -> Engine:
         model = load_model(ModelFolder(tiny_folder, "tiny"), torch.float32)
         engine = Engine(
-            model, TextCodec(tiny_folder), num_blocks, limits=limits, prefix_cache=prefix_cache
+            model,
+            TextCodec(tiny_folder),
+            num_blocks,
+            limits=limits,
+            cache=CacheOptions(enabled=prefix_cache, **options),
         )
         engines.append(engine)
         return engine

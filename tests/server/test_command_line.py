@@ -12,6 +12,7 @@ from server import Engine, EngineOptions
 from server.__main__ import ready_message
 from server.command_line import parse
 from server.loading import usable_processors
+from server.options import CacheOptions
 from tests.server.conftest import MakeEngine
 
 
@@ -24,10 +25,13 @@ def test_without_options_the_defaults_of_engine_and_limits_hold() -> None:
 def test_each_option_reaches_the_engine() -> None:
     words = (
         "--model m --dtype fp32 --kv-memory 1GiB --prefix-cache off --threads 3 --port 0 "
-        "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0"
+        "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0 "
+        "--eviction slru --partial-blocks off --cache-ttl 60"
     )
     options = parse(words.split())
-    assert options.engine == EngineOptions("m", "fp32", "1GiB", 3, False, Limits(100, 9, 2))
+    assert options.engine == EngineOptions(
+        "m", "fp32", "1GiB", 3, CacheOptions(False, "tree", "slru", False, 60.0), Limits(100, 9, 2)
+    )
     assert (options.host, options.port, options.grace_s) == ("0.0.0.0", 0, 0.0)
 
 

@@ -23,7 +23,8 @@ def test_a_repeated_prompt_is_served_from_the_cache_with_the_same_answer(
         cold, warm = (engine.generate([prompt], greedy())[0] for _ in range(2))
         assert cold.token_ids == warm.token_ids
         assert cold.usage.cached_tokens == 0
-        assert warm.usage.cached_tokens == (length - 1) // 16 * 16
+        stored = (length + len(cold.token_ids) - 1) // 16 * 16
+        assert warm.usage.cached_tokens == min(length - 1, stored)
 
 
 def test_generated_tokens_are_cached_too(make_engine: MakeEngine) -> None:
@@ -179,8 +180,15 @@ def test_the_tree_shows_text_locks_and_blocks(make_engine: MakeEngine) -> None:
     tree = engine.tree()
     nodes = tree["nodes"]
     assert isinstance(nodes, list)
-    root, node = nodes
-    assert (root["parent"], node["parent"]) == (None, 0)
+    root, namespace, node = nodes
+    assert (root["parent"], namespace["parent"], node["parent"]) == (None, 0, 1)
+    assert namespace["namespace"] == {
+        "tenant": None,
+        "salted": False,
+        "adapter": None,
+        "weights": 0,
+    }
+    assert (namespace["tokens"], node["ghost_tokens"], node["namespace"]) == (0, 0, None)
     assert node["tokens"] == 16 * len(node["blocks"]) == tree["cached_tokens"]
     assert node["text"].startswith("the cat")
     assert node["locks"] == 0

@@ -1,0 +1,145 @@
+"""Why a match ended where it did, and what other memory sizes would have made of it."""
+
+from __future__ import annotations
+
+from radix_engine.cache.child_order import FEW
+from radix_engine.cache.lease import Match
+from radix_engine.cache.node import Node
+from radix_engine.cache.reason import Cause, MatchEnd, Reason
+from radix_engine.cache.token_run import TOKEN_BYTES
+from radix_engine.cache.tree import Tree, shared_tokens_bytes
+
+# How far down a branch that does not fork its length is looked for.
+_MOST_EDGES = 64
+
+
+def explain(tree: Tree, match: Match, tokens: bytes) -> MatchEnd:
+    """The reason, and where. Cost: that of a look-up among a node's children, at most."""
+    position, size = match.num_tokens, tree.block_size
+    if not match.mode.reads:
+        return MatchEnd(Reason.BYPASSED, 0)
+    whole = max(0, match.prompt_tokens - 1) // size * size
+    if whole and position >= whole:
+        return MatchEnd(Reason.FULL, position)
+    if _next_in_flight(tree, match, tokens):
+        return MatchEnd(Reason.IN_FLIGHT, position)
+    at = position - match.copy_rows
+    lost = match.seen_node.start + match.seen_bytes // TOKEN_BYTES - at
+    if lost > 0:
+        return MatchEnd(Reason.EVICTED, position, _cause(match), lost - match.copy_rows)
+    if _elsewhere(tree, match, tokens, at):
+        return MatchEnd(Reason.NAMESPACE, position)
+    shared, branch = _left_branch(tree, match, tokens, at)
+    if whole == 0 or (at == 0 and shared > 0 and not position):
+        return MatchEnd(Reason.SHORT, max(position, shared))
+    if branch is not None and at + shared > 0:
+        return MatchEnd(Reason.DIVERGED, at + shared, branch_tokens=_branch_end(tree, branch))
+    return MatchEnd(Reason.COLD, position)
+
+
+def record_reuse(tree: Tree, match: Match) -> None:
+    """Count the prompt for the curve of hit rate against memory. Cost: O(depth)."""
+    size = tree.block_size
+    most = max(0, match.prompt_tokens - 1) // size * size
+    if not match.mode.reads:
+        tree.curve.record(match.prompt_tokens, size, 0, ())
+        return
+    groups: list[tuple[int, int]] = []
+    node = match.seen_node
+    end = min(most, node.start + match.seen_bytes // TOKEN_BYTES)
+    while node.parent is not None and not node.pins:
+        if node.cause not in (None, Cause.CAPACITY) and len(node.blocks) * size < end - node.start:
+            groups.clear()  # it would be gone whatever the size, and what follows it
+            end = node.start + len(node.blocks) * size
+        if end > node.start:
+            groups.append((node.tick, (end - node.start) // size))
+        end = min(end, node.start)
+        node = node.parent
+    groups.reverse()
+    tree.curve.record(match.prompt_tokens, size, end // size, groups)
+
+
+def _next_in_flight(tree: Tree, match: Match, tokens: bytes) -> bool:
+    """Whether the block that goes on as the prompt does is in flight, so that it cannot be copied
+    from."""
+    if not tree.pool.in_flight_blocks or not _goes_on_in_own(match):
+        return False
+    node, step = match.node, tree.block_bytes
+    at = (match.num_tokens - match.copy_rows) * TOKEN_BYTES
+    following = tokens[at : at + TOKEN_BYTES]
+    if match.inside_bytes < len(node.run):
+        index = match.inside_bytes // step
+        computed = len(node.blocks) - node.in_flight
+        start = match.inside_bytes
+        return index >= computed and bytes(node.run[start : start + TOKEN_BYTES]) == following
+    if len(node.children) > FEW:
+        return False
+    return any(
+        child.in_flight == len(child.blocks) > 0 and key[:TOKEN_BYTES] == following
+        for key, child in node.children.items()
+    )
+
+
+def _goes_on_in_own(match: Match) -> bool:
+    """Whether what is stored after the matched blocks is for this namespace to know: what hangs on
+    a public path is somebody else's."""
+    at = match.num_tokens - match.copy_rows
+    public = match.public_tokens
+    return at > public or not public or match.node.namespace == match.namespace
+
+
+def _cause(match: Match) -> Cause | None:
+    """What took the first block that is missing."""
+    if match.inside_bytes < len(match.node.run):
+        return match.node.cause
+    node = match.seen_node
+    while node is not match.node and node.parent is not match.node and node.parent is not None:
+        node = node.parent
+    return node.cause
+
+
+def _elsewhere(tree: Tree, match: Match, tokens: bytes, at: int) -> bool:
+    """Whether another namespace of the same tenant stores what comes next."""
+    tenant = match.namespace.tenant
+    if tenant is None or at != match.public_tokens:
+        return False
+    heads = tree.heads.get(tenant)
+    if not heads:
+        return False
+    base = match.node
+    while not base.run and base.parent is not None:
+        base = base.parent
+    start = at * TOKEN_BYTES
+    return heads[(id(base), tokens[start : start + tree.block_bytes])] > 0
+
+
+def _left_branch(tree: Tree, match: Match, tokens: bytes, at: int) -> tuple[int, Node | None]:
+    """How many tokens the prompt shares with a stored branch beyond the matched blocks, and that
+    branch. Nothing below a public path that is not the namespace's own."""
+    if not _goes_on_in_own(match):
+        return 0, None
+    node, step = match.node, tree.block_bytes
+    start = at * TOKEN_BYTES
+    block = tokens[start : start + step]
+    if match.inside_bytes < len(node.run):
+        if match.inside_bytes >= len(node.blocks) * step:
+            return 0, None
+        following = bytes(node.run[match.inside_bytes : match.inside_bytes + step])
+        return shared_tokens_bytes(block, following) // TOKEN_BYTES, node
+    found = tree.nearest_child(node, block)
+    if found is not None:
+        return found[1] // TOKEN_BYTES, found[0]
+    if tree.usable(node.hot):
+        return 0, node.hot
+    return 0, next(iter(tree.some_children(node, 1)), None)
+
+
+def _branch_end(tree: Tree, node: Node) -> int:
+    """Where a stored branch ends or forks, in tokens from the root; other namespaces that continue
+    it are no forks."""
+    for _ in range(_MOST_EDGES):
+        children = tree.some_children(node, 2)
+        if len(children) != 1:
+            break
+        node = children[0]
+    return node.start + (len(node.blocks) - node.in_flight) * tree.block_size

@@ -1,0 +1,276 @@
+"""The flat prefix cache: what requests do with an index of blocks by hash.
+
+One thread at a time. Every operation costs O(blocks it is about), audit and flush excepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from array import array
+from collections.abc import Callable, Iterable
+
+from radix_engine.cache.block_pool import BlockPool, OwnershipError
+from radix_engine.cache.flat.block_key import HashName, chain, chain_start, digest_function
+from radix_engine.cache.flat.flat_audit import audit, holdings
+from radix_engine.cache.flat.flat_lease import FlatLease, FlatMatch
+from radix_engine.cache.flat.stored_blocks import StoredBlocks
+from radix_engine.cache.interface import CacheCounters, StaleMatch
+from radix_engine.cache.mode import CacheMode
+from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.ownership import quarantine
+from radix_engine.cache.reason import MatchEnd, Reason
+from radix_engine.cache.token_run import TOKEN_BYTES, token_array
+
+logger = logging.getLogger(__name__)
+
+
+class FlatCache:
+    """A block-hash index over ``num_blocks`` blocks of ``block_size`` tokens; a `PrefixIndex`.
+
+    ``clock`` gives seconds. ``ttl``: seconds a cached block may be idle, counted from the end of
+    the last lease on it, before ``expire`` takes it (None: for ever). ``hash_name``: see
+    `digest_function`.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        ttl: float | None = None,
+        hash_name: HashName = "sha256",
+    ) -> None:
+        if block_size < 1:
+            raise ValueError(f"block_size must be at least 1 token, not {block_size}")
+        if ttl is not None and not ttl > 0:
+            raise ValueError(f"ttl must be more than 0 seconds, or None for no limit; not {ttl}")
+        self.block_size = block_size
+        self.pool = BlockPool(num_blocks)
+        self.counters = CacheCounters()
+        self.version = 0
+        self.stored = StoredBlocks(self.pool)
+        self.epoch = 0  # flushes so far
+        self._clock = clock
+        self._ttl = ttl
+        self._digest = digest_function(hash_name)
+        self._block_bytes = block_size * TOKEN_BYTES
+
+    @property
+    def evictable_blocks(self) -> int:
+        """Cached blocks that no lease pins."""
+        return len(self.stored.queue)
+
+    @property
+    def available_blocks(self) -> int:
+        """What ``allocate`` can hand out: free blocks and those it may evict."""
+        return self.pool.free_blocks + len(self.stored.queue)
+
+    def match(
+        self, tokens: bytes, namespace: Namespace = DEFAULT, mode: CacheMode = CacheMode.DEFAULT
+    ) -> FlatMatch:
+        """The stored blocks this prompt begins with, short of its last token. Changes nothing.
+
+        Cost: one digest and one look-up a block, up to the first that is not stored. Nothing is
+        kept, so matching again hashes again.
+        """
+        key = chain_start(namespace)
+        blocks = token_array()
+        if mode.reads:
+            find = self.stored.index.get
+            step = self._block_bytes
+            for block_key in chain(self._digest, key, tokens, step, len(tokens) - TOKEN_BYTES):
+                block = find(block_key)
+                if block is None:
+                    break
+                blocks.append(block)
+                key = block_key
+        return FlatMatch(blocks, key, len(blocks) * self.block_size, self.version, mode)
+
+    def account(self, match: FlatMatch, tokens: bytes) -> MatchEnd:
+        """BYPASSED, FULL where every block that may hit did and there is one, else UNKNOWN: of what
+        is not stored the index knows nothing."""
+        if not match.mode.reads:
+            return MatchEnd(Reason.BYPASSED, match.num_tokens)
+        may_hit = max(0, len(tokens) - TOKEN_BYTES) // self._block_bytes
+        full = 0 < may_hit == len(match.blocks)
+        return MatchEnd(Reason.FULL if full else Reason.UNKNOWN, match.num_tokens)
+
+    def unpinned_blocks(self, match: FlatMatch) -> int:
+        """Matched blocks that leasing this match takes out of the free queue."""
+        pins = self.stored.pins
+        return sum(not pins[block] for block in match.blocks)
+
+    def lease(self, match: FlatMatch, priority: int = 0) -> FlatLease:
+        """Pin the matched blocks; a hit ends their idle time. ``priority`` changes nothing here.
+
+        Raises StaleMatch when the index has changed since.
+        """
+        if match.version != self.version:
+            raise StaleMatch(f"match of version {match.version}, the index is at {self.version}")
+        self.stored.pin(match.blocks)
+        return FlatLease(match.blocks[:], match.key, self.block_size, self.epoch)
+
+    def announce(self, lease: FlatLease, run: bytes, blocks: array[int]) -> bool:
+        """Let others find blocks that this step will compute. See `PrefixIndex.announce`.
+
+        False also for a lease that began before a flush. Where a later one of the blocks is stored
+        already, the new one has no key: others find the stored one.
+        """
+        self._check(lease, run, blocks)
+        keys = self._keys(lease, run)
+        if not keys or keys[0] in self.stored.index:
+            return False
+        self.stored.announce(blocks, keys)
+        lease.announce(blocks, keys)
+        self._count_new(keys)
+        return True
+
+    def commit(self, lease: FlatLease) -> None:
+        """What the lease announced has been computed. Raises OwnershipError where the lease is
+        broken: then it was computed from blocks that hold nothing."""
+        if lease.announced:
+            self._refuse_broken(lease)
+            self.pool.commit(lease.held[-lease.announced :])
+            lease.announced = 0
+
+    def withdraw(self, lease: FlatLease) -> None:
+        """What the lease announced will not be computed: nobody finds it any more, and the lease
+        ends before it. What others hold of it is free when the last of them is released.
+
+        Withdraw before any lease of the step is committed: the index does not know who goes on
+        from a block, so what a broken lease had committed would stay.
+        """
+        count = lease.announced
+        if not count:
+            return
+        self.stored.withdraw(lease.take_back())
+        self.counters.withdrawn_blocks += count
+        self.version += 1
+
+    def is_broken(self, lease: FlatLease) -> bool:
+        """Whether the lease holds a block that was withdrawn. O(1) while none is held by anybody,
+        else O(blocks of the lease)."""
+        withdrawn = self.stored.withdrawn
+        return bool(withdrawn) and not withdrawn.isdisjoint(lease.held)
+
+    def publish(self, lease: FlatLease, run: bytes, blocks: array[int]) -> array[int]:
+        """Hand computed full blocks over. See `PrefixIndex.publish`.
+
+        The blocks returned are fewer where another request has the rest in flight: that may yet be
+        withdrawn, and until then the rest stays the caller's. The blocks of a lease that began
+        before a flush get no key: they were computed from what the flush disowned.
+        """
+        self._check(lease, run, blocks)
+        if lease.announced:
+            raise OwnershipError("commit or withdraw what the lease announced, then publish")
+        keys = self._keys(lease, run)
+        if keys and self.pool.in_flight_blocks:
+            keys = self.stored.before_in_flight(keys)
+            blocks = blocks[: len(keys)]
+        table, duplicates = self.stored.publish(blocks, keys)
+        lease.extend(table, keys)
+        self._count_new(keys)
+        self.counters.duplicate_blocks += duplicates
+        return table
+
+    def release(self, lease: FlatLease) -> None:
+        """Give a lease back; what it announced and did not commit is withdrawn first.
+
+        Blocks that nobody else pins enter the free queue, the last one first. A second release
+        changes nothing; it is counted and logged.
+        """
+        if lease.released:
+            self.counters.repeated_releases += 1
+            logger.warning("a lease of %d tokens was released twice", lease.num_tokens)
+            return
+        self.withdraw(lease)
+        self.stored.unpin(self._order_of_leaving(lease.give_back()), self._clock())
+
+    def allocate(self, count: int) -> array[int] | None:
+        """``count`` private blocks, or None (and no change) if there are too few. Free ones go
+        first; only what is missing is evicted."""
+        missing = count - self.pool.free_blocks
+        if missing > len(self.stored.queue):
+            return None
+        if missing > 0:
+            self.evict(missing)
+        return self.pool.allocate(count)
+
+    def free(self, blocks: array[int]) -> None:
+        """A request gives private blocks back."""
+        self.pool.free_private(blocks)
+
+    def evict(self, count: int) -> int:
+        """Take up to ``count`` cached blocks that nobody pins, in the queue's order."""
+        freed = self._drop(self.stored.queue.take(count))
+        self.counters.evicted_blocks += freed
+        return freed
+
+    def expire(self) -> int:
+        """Take the cached blocks that have been idle for longer than ``ttl``. Until it is called
+        they are found, and a hit makes them new. Cost: O(blocks taken)."""
+        if self._ttl is None:
+            return 0
+        expired = self._drop(self.stored.queue.take_idle(self._clock() - self._ttl))
+        self.counters.expired_blocks += expired
+        return expired
+
+    def flush(self) -> int:
+        """Forget all keys; returns the blocks freed at once.
+
+        Running requests keep what they pin, and it is free when they end. What they compute later
+        was computed from it, so it gets no key either: after a flush nobody is served anything
+        that goes back to the time before. Cost: O(all blocks).
+        """
+        freed = self.stored.clear()
+        self.epoch += 1
+        self.counters.flushes += 1
+        self.version += 1
+        return freed
+
+    def audit(
+        self, private: Iterable[array[int]], leases: Iterable[FlatLease] | None = None
+    ) -> list[str]:
+        """What is wrong, one line each. Changes nothing. Cost: O(all blocks)."""
+        return audit(self.stored, self.block_size, private, leases)
+
+    def quarantine(self, private: Iterable[array[int]]) -> list[str]:
+        """Take blocks that have not exactly one owner out of use, for good; what was wrong."""
+        return quarantine(self.pool, holdings(self.stored, private))
+
+    def _order_of_leaving(self, held: array[int]) -> Iterable[int]:
+        """The order in which a lease's blocks enter the queue, and leave it."""
+        return reversed(held)
+
+    def _keys(self, lease: FlatLease, run: bytes) -> list[bytes]:
+        """The keys of the blocks after a lease; none for one that began before a flush."""
+        if lease.epoch != self.epoch:
+            return []
+        return list(chain(self._digest, lease.key, run, self._block_bytes, len(run)))
+
+    def _count_new(self, keys: list[bytes]) -> None:
+        if keys:
+            self.version += 1  # longer matches are possible
+
+    def _drop(self, blocks: array[int]) -> int:
+        if blocks:
+            self.version += 1
+        return self.stored.drop(blocks)
+
+    def _check(self, lease: FlatLease, run: bytes, blocks: array[int]) -> None:
+        if lease.released:
+            raise OwnershipError("a released lease cannot store blocks")
+        self._refuse_broken(lease)
+        if len(run) != len(blocks) * self._block_bytes:
+            raise ValueError(
+                f"{len(run) // TOKEN_BYTES} tokens do not fill {len(blocks)} blocks "
+                f"of {self.block_size}"
+            )
+
+    def _refuse_broken(self, lease: FlatLease) -> None:
+        if self.is_broken(lease):
+            raise OwnershipError(
+                "the lease holds blocks that were withdrawn; release it and start again"
+            )

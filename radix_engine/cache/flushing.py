@@ -1,0 +1,95 @@
+"""Starting with an empty tree while requests run.
+
+What running requests pin stays theirs in a detached tree, out of reach of new ones, and comes back
+as their leases end. The tokens stay known as ghosts in the new tree.
+"""
+
+from __future__ import annotations
+
+from radix_engine.cache.node import Node, first_block, new_namespace, new_root
+from radix_engine.cache.reason import Cause
+from radix_engine.cache.token_run import token_array
+from radix_engine.cache.tree import Tree
+
+
+def flush(tree: Tree) -> int:
+    """Empty the tree; returns the blocks freed at once. Cost: O(nodes and blocks)."""
+    old = tree.root
+    tree.root = new_root(tree.clock())
+    tree.leaves.clear()
+    tree.heads.clear()
+    tree.ghosts.clear()
+    tree.curve.clear()
+    tree.evictable = 0
+    freed = token_array()
+    ghosts: list[Node] = []  # parents first
+    todo = [(old, tree.root)]
+    while todo:
+        node, place = todo.pop()
+        children, node.children = node.children, {}
+        node.hot = node.order = None
+        node.stored_children = 0
+        for key, child in children.items():
+            if child.pins:
+                node.children[key] = child
+                node.stored_children += 1
+            else:
+                freed.extend(child.blocks)
+            ghost = _ghost_of(child, place)
+            if ghost is not None:
+                place.children[first_block(ghost, tree.block_bytes)] = ghost
+                if ghost.run:
+                    ghosts.append(ghost)
+                todo.append((child, ghost))
+            elif child.pins:
+                _forget_below(child)
+    for ghost in reversed(ghosts):
+        tree.ghosts.add(ghost, len(ghost.run) // tree.block_bytes)
+    _drop_empty_namespaces(tree)
+    tree.pool.free_from_tree(freed)
+    if old.children:
+        tree.detached.append(old)
+    tree.counters.flushes += 1
+    tree.version += 1
+    if tree.events is not None:
+        tree.events.cleared()
+    tree.ghosts.prune()
+    return len(freed)
+
+
+def _ghost_of(node: Node, place: Node) -> Node | None:
+    """What stays of a node in the new tree: itself, or a copy where a lease still pins it."""
+    cause = Cause.FLUSH if node.blocks else node.cause
+    if node.pins:
+        node.retained = 0
+        node.hashes = b""
+        if node.namespace is not None:
+            return new_namespace(place, node.namespace)
+        if node.in_flight:
+            return None
+        ghost = Node(bytes(node.run), token_array(), place, node.start)
+    else:
+        ghost = node
+        ghost.parent = place
+        ghost.blocks = token_array()
+        ghost.tick = ghost.retained = ghost.stored_children = 0
+        ghost.hashes = b""
+    ghost.cause = cause
+    return ghost
+
+
+def _forget_below(node: Node) -> None:
+    """Below what is in flight there is only more of it, and ghosts, which go."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        node.children = {key: child for key, child in node.children.items() if child.pins}
+        node.hot = node.order = None
+        node.stored_children = len(node.children)
+        todo.extend(node.children.values())
+
+
+def _drop_empty_namespaces(tree: Tree) -> None:
+    for key, node in list(tree.root.children.items()):
+        if not node.children:
+            del tree.root.children[key]

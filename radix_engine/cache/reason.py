@@ -1,0 +1,43 @@
+"""Why a match ended where it did."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Reason(Enum):
+    """The first that applies is given."""
+
+    BYPASSED = "bypassed"  # the request does not read the cache
+    FULL = "full"  # all that can be cached is: the last token is always computed
+    IN_FLIGHT = "in_flight"  # another request is computing what comes next
+    EVICTED = "evicted"  # what comes next was stored once
+    NAMESPACE = "namespace"  # it is stored, in another namespace of the same tenant
+    SHORT = "short"  # what is shared, or the prompt, does not fill a block
+    DIVERGED = "diverged"  # the prompt leaves what is stored
+    COLD = "cold"  # nothing that was ever stored goes on from here
+    UNKNOWN = "unknown"  # the flat index keeps no reasons
+
+
+class Cause(Enum):
+    """What took an evicted run out of memory."""
+
+    CAPACITY = "capacity"
+    TTL = "ttl"
+    FLUSH = "flush"
+
+
+class MatchEnd(NamedTuple):
+    """Why a match ended at token ``position``.
+
+    ``cause``: for EVICTED. ``lost_tokens``: how many tokens from ``position`` on were stored once
+    (EVICTED). ``branch_tokens``: the length, from the root, of the stored branch that the prompt
+    left (DIVERGED).
+    """
+
+    reason: Reason
+    position: int
+    cause: Cause | None = None
+    lost_tokens: int = 0
+    branch_tokens: int = 0

@@ -1,0 +1,283 @@
+"""Handing computed blocks over to the tree.
+
+::
+
+    |  leased from the tree   |  computed by this request, published   |  private tail  |
+    0                   cached tokens                          lease.num_tokens    num_computed
+       shared, read-only            shared, read-only             written by it alone
+
+Where another request stored the same tokens first, its blocks stay (they are the canonical ones)
+and the publisher takes them over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from radix_engine.cache.block_hash import chain_start, continuation_start
+from radix_engine.cache.block_pool import OwnershipError
+from radix_engine.cache.lease import MISSING_PAYLOAD, Lease
+from radix_engine.cache.leasing import pin_step, top_of
+from radix_engine.cache.namespace import Namespace
+from radix_engine.cache.node import Node, ghost_blocks
+from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes, token_array
+from radix_engine.cache.tree import Tree
+
+
+def publish(tree: Tree, lease: Lease, run: bytes, blocks: array[int], payload: bytes) -> array[int]:
+    """Store ``run`` after the lease's tokens. See `PrefixCache.publish`."""
+    check(tree, lease, run, blocks)
+    if lease.in_flight_tokens:
+        raise OwnershipError("commit or withdraw what is in flight before publishing more")
+    if lease.node.in_flight:
+        raise OwnershipError("what this lease stands on is in flight: commit that first")
+    if tree.pool.in_flight_blocks:
+        count = _storable(tree, lease, run)
+        run, blocks = run[: count * tree.block_bytes], blocks[:count]
+    if not run:
+        return token_array()
+    tree.pool.publish(blocks)  # refuses before anything has changed
+    store = _Store(tree, lease, in_flight=False)
+    for start, part in _parts(tree, lease, run):
+        first = start // tree.block_bytes
+        count = len(part) // tree.block_bytes
+        store.add(part, blocks[first : first + count], payload[start : start + len(part)])
+    store.finish(len(run) // TOKEN_BYTES)
+    if store.duplicates:
+        tree.counters.duplicate_blocks += len(store.duplicates)
+        tree.pool.free_from_tree(store.duplicates)
+    return store.table
+
+
+def announce(tree: Tree, lease: Lease, run: bytes, blocks: array[int]) -> bool:
+    """Store ``run`` as in flight. See `PrefixCache.announce`."""
+    check(tree, lease, run, blocks)
+    if not run or lease.root is not tree.root:
+        return False
+    parts = list(_parts(tree, lease, run))
+    if len(parts) > 1 or _next_is_stored(tree, lease, run):
+        return False
+    tree.pool.announce(blocks)
+    store = _Store(tree, lease, in_flight=True)
+    store.add(run, blocks, b"")
+    tokens = len(run) // TOKEN_BYTES
+    store.finish(tokens)
+    lease.in_flight_tokens += tokens
+    return True
+
+
+def check(tree: Tree, lease: Lease, run: bytes, blocks: array[int]) -> None:
+    """Refuse what cannot be stored, before anything changes."""
+    if lease.released:
+        raise OwnershipError("a released lease cannot publish")
+    if len(run) != len(blocks) * tree.block_bytes:
+        raise ValueError(
+            f"{len(run) // TOKEN_BYTES} tokens do not fill {len(blocks)} blocks "
+            f"of {tree.block_size}"
+        )
+    if tree.detached and top_of(lease.node) is not lease.root:
+        raise OwnershipError("a lease on something that was withdrawn cannot publish")
+
+
+class _Store:
+    """One walk down from the end of a lease, storing as it goes."""
+
+    def __init__(self, tree: Tree, lease: Lease, *, in_flight: bool) -> None:
+        self.tree = tree
+        self.lease = lease
+        self.in_flight = in_flight
+        self.attached = lease.root is tree.root
+        self.node = lease.node
+        self.position = lease.num_tokens
+        self.table = token_array()
+        self.duplicates = token_array()
+
+    def add(self, run: bytes, blocks: array[int], payload: bytes) -> None:
+        """Store a run of one namespace at the position reached so far."""
+        tree, step = self.tree, self.tree.block_bytes
+        node = self._enter()
+        at = 0
+        while at < len(run):
+            child = node.children.get(run[at : at + step])
+            if child is None:
+                break
+            shared = common_prefix_bytes(run, at, child.run, step)
+            if shared < len(child.run):
+                child = tree.split(child, shared)
+            if child.retained and ghost_blocks(child, step):  # what was evicted of it is not
+                shared = len(child.blocks) * step
+                child = tree.split(child, shared)
+            pin_step(tree, child)
+            first, have = at // step, len(child.blocks)
+            self.table.extend(child.blocks)
+            self.duplicates.extend(blocks[first : first + have])
+            if have < shared // step:
+                self._revive(child, blocks[first + have : first + shared // step])
+            if payload and not child.payload:
+                child.payload = payload[at : at + shared]
+            node = child
+            at += shared
+        if at < len(run):
+            node = self._extend(node, run[at:], blocks[at // step :], payload[at:])
+        self.node = node
+        self.position += len(run) // TOKEN_BYTES
+
+    def finish(self, tokens: int) -> None:
+        """The lease covers what was stored."""
+        tree, lease = self.tree, self.lease
+        lease.node = self.node
+        lease.num_tokens += tokens
+        tree.version += 1
+        tree.leaves.rule.accessed(self.node, lease.priority, tree.clock())
+        if not self.attached and lease.root not in tree.detached:
+            tree.detached.append(lease.root)
+
+    def _enter(self) -> Node:
+        """The node below which the next tokens belong: a namespace's, where one begins here."""
+        lease, node = self.lease, self.node
+        public = lease.public_tokens
+        if self.position == public:  # also 0, for a prompt that is not public at all
+            namespace = lease.namespace
+        elif self.position == 0:
+            namespace = lease.namespace.shared
+        else:
+            return node
+        below = self.tree.namespace_below(node, namespace)
+        below.pins += 1
+        return below
+
+    def _revive(self, node: Node, blocks: array[int]) -> None:
+        """Store the first blocks of a ghost part again: all of it, since the node ends with it."""
+        tree = self.tree
+        emptied = not node.blocks
+        first = len(node.blocks)
+        node.blocks.extend(blocks)
+        tree.ghosts.revived(len(blocks))
+        node.stamp = 0
+        if self.in_flight:
+            node.in_flight = len(blocks)  # the cause stays, for the case that it is withdrawn
+        else:
+            node.cause = None
+        if emptied:
+            node.hits = node.rank = 0  # for the eviction rule it is a new one
+            tree.child_stored(node)
+        if not self.in_flight:
+            self._tell(node, first)
+        self.table.extend(blocks)
+
+    def _extend(self, node: Node, run: bytes, blocks: array[int], payload: bytes) -> Node:
+        """A new run, pinned by this lease, below ``node``; or ``node`` made longer, where the lease
+        alone ends there and nothing hangs below."""
+        tree, lease = self.tree, self.lease
+        self.table.extend(blocks)
+        if (
+            node is lease.node
+            and node.pins == 1
+            and node.run
+            and not node.children
+            and not node.retained
+        ):
+            if node.payload or payload:
+                before = node.payload or MISSING_PAYLOAD * (len(node.run) // TOKEN_BYTES)
+                node.payload = before + (payload or MISSING_PAYLOAD * (len(run) // TOKEN_BYTES))
+            if isinstance(node.run, bytes):
+                node.run = bytearray(node.run)
+            node.run += run
+            first = len(node.blocks)
+            node.blocks.extend(blocks)
+            if self.in_flight:
+                node.in_flight += len(blocks)
+            else:
+                self._tell(node, first)
+            return node
+        child = tree.add_child(node, run, blocks, len(blocks) if self.in_flight else 0)
+        child.pins = 1
+        child.payload = payload
+        if not self.in_flight:
+            self._tell(child, 0)
+        return child
+
+    def _tell(self, node: Node, first: int) -> None:
+        if self.attached:
+            tell_stored(self.tree, node, first)
+
+
+def tell_stored(tree: Tree, node: Node, first: int) -> None:
+    """The blocks of a node from index ``first`` on are computed: an event, if anyone listens."""
+    hub = tree.events
+    if hub is None:
+        return
+    namespace, parent = chain_before(node)
+    if node.hashes:
+        parent = node.hashes[-32:]
+    step = tree.block_bytes
+    run = bytes(node.run[first * step : len(node.blocks) * step])
+    node.hashes += hub.stored(namespace, parent, run, node.blocks[first:])
+
+
+def chain_before(node: Node) -> tuple[Namespace, bytes]:
+    """A node's namespace, and the hash that its first block's is chained to. Cost: O(depth)."""
+    parent = node.parent
+    assert parent is not None
+    above: Node | None = parent
+    while above is not None and above.namespace is None:
+        above = above.parent
+    assert above is not None
+    namespace = above.namespace
+    assert namespace is not None
+    if parent is not above:
+        return namespace, parent.hashes[-32:]
+    public = parent.parent
+    if public is None or public.parent is None:
+        return namespace, chain_start(namespace)
+    return namespace, continuation_start(public.hashes[-32:], namespace)
+
+
+def _parts(tree: Tree, lease: Lease, run: bytes) -> Iterator[tuple[int, bytes]]:
+    """The run cut where the public path ends; each part with its place in the run, in bytes."""
+    boundary = (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
+    if 0 < boundary < len(run):
+        yield 0, run[:boundary]
+        yield boundary, run[boundary:]
+    else:
+        yield 0, run
+
+
+def _start(tree: Tree, lease: Lease) -> Node | None:
+    """Where the next tokens are looked for, if there is such a place already."""
+    if lease.num_tokens == lease.public_tokens:
+        return lease.node.children.get(lease.namespace.key)
+    if lease.num_tokens == 0:
+        return lease.node.children.get(lease.namespace.shared.key)
+    return lease.node
+
+
+def _next_is_stored(tree: Tree, lease: Lease, run: bytes) -> bool:
+    start = _start(tree, lease)
+    child = None if start is None else start.children.get(run[: tree.block_bytes])
+    return child is not None and bool(child.blocks)
+
+
+def _storable(tree: Tree, lease: Lease, run: bytes) -> int:
+    """How many blocks of the run come before one that another request has in flight."""
+    node, at, step = _start(tree, lease), 0, tree.block_bytes
+    boundary = (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
+    while node is not None and at < len(run):
+        if at and at == boundary:
+            node = node.children.get(lease.namespace.key)
+            if node is None:
+                break
+        end = boundary if at < boundary else len(run)
+        child = node.children.get(run[at : at + step])
+        if child is None:
+            break
+        shared = min(end - at, common_prefix_bytes(run, at, child.run, step))
+        computed = (len(child.blocks) - child.in_flight) * step
+        if child.in_flight and shared > computed:
+            return (at + computed) // step
+        at += shared
+        if shared < len(child.run) or ghost_blocks(child, step):
+            break
+        node = child
+    return len(run) // step
