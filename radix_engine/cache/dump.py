@@ -19,8 +19,8 @@ class NodeDump:
     its edge; the last ``ghost_tokens`` of them are remembered without blocks, and ``in_flight`` of
     its blocks are being computed. ``namespace``: set where one begins. ``head``: the first token
     ids of its run; ``locks``: the leases that pin it; ``idle_s``: seconds since its last use ended,
-    0 while it is locked; ``retained``: by how many retentions; ``retained_s``: seconds until the last of them that ends
-    at this node does, None where there is none or no end.
+    0 while it is locked; ``retained``: by how many retentions; ``retained_s``: seconds until the
+    last of them that ends at this node does, None where there is none or no end.
     """
 
     index: int

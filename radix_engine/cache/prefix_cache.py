@@ -291,19 +291,19 @@ class PrefixCache:
         )
         if not match.num_tokens:
             raise RetentionRefused("nothing of this prefix is stored; compute it first")
-        end = match.node
+        end: Node = match.node
         if match.inside_bytes < len(end.run):
             end = self._tree.split(end, match.inside_bytes)
             self._tree.version += 1
-        size = self._tree.block_bytes
-        while end.parent is not None and (end.in_flight or not end.run):
+        step = self._tree.block_bytes
+        while (parent := end.parent) is not None and (end.in_flight or not end.run):
             # What is in flight may yet be withdrawn, and a namespace alone holds nothing.
-            computed = (len(end.blocks) - end.in_flight) * size
+            computed = (len(end.blocks) - end.in_flight) * step
             if computed:
                 end = self._tree.split(end, computed)
                 self._tree.version += 1
             else:
-                end = end.parent
+                end = parent
         if end.parent is None:
             raise RetentionRefused("nothing of this prefix is computed yet; compute it first")
         return self.retentions.add(end, seconds)

@@ -369,7 +369,9 @@ def test_a_match_goes_on_below_a_public_path() -> None:
 
 # A mirror against the plainest model, over random uses
 
-Path = tuple[Namespace, int, tuple[int, ...]]  # whose, how many tokens of it are public, all tokens
+Stretch = tuple[
+    Namespace, int, tuple[int, ...]
+]  # whose, how many tokens of it are public, all tokens
 
 
 class FakeTree:
@@ -377,17 +379,17 @@ class FakeTree:
 
     def __init__(self, hub: EventHub) -> None:
         self.hub = hub
-        self.entries: dict[Path, tuple[int, bytes]] = {}
+        self.entries: dict[Stretch, tuple[int, bytes]] = {}
         self.next_block = 0
 
     @staticmethod
-    def parent_of(path: Path) -> Path:
+    def parent_of(path: Stretch) -> Stretch:
         namespace, public, tokens = path
         if public and len(tokens) - SIZE == public:
             return namespace.shared, 0, tokens[:public]
         return namespace, public, tokens[:-SIZE]
 
-    def start_after(self, path: Path, namespace: Namespace) -> bytes:
+    def start_after(self, path: Stretch, namespace: Namespace) -> bytes:
         """The parent hash of what ``namespace`` stores after ``path``."""
         owner, _, tokens = path
         if not tokens:
@@ -395,11 +397,11 @@ class FakeTree:
         last = self.entries[path][1]
         return last if owner == namespace else sha256(last + namespace.digest()).digest()
 
-    def store(self, path: Path, namespace: Namespace, more: list[int]) -> None:
+    def store(self, path: Stretch, namespace: Namespace, more: list[int]) -> None:
         """Store what is new of ``more``, in the namespace, after ``path``."""
         public = path[1] if path[0] == namespace else len(path[2])
         while more:
-            after: Path = (namespace, public, (*path[2], *more[:SIZE]))
+            after: Stretch = (namespace, public, (*path[2], *more[:SIZE]))
             if after not in self.entries:
                 break
             path, more = after, more[SIZE:]
@@ -440,7 +442,7 @@ class FakeTree:
         public = 0 if namespace == namespace.shared else min(public, len(tokens)) // SIZE * SIZE
         found = 0
         for end in range(SIZE, len(tokens) + 1, SIZE):
-            path: Path = (namespace, public, tuple(tokens[:end]))
+            path: Stretch = (namespace, public, tuple(tokens[:end]))
             if end <= public:
                 path = (namespace.shared, 0, path[2])
             if path not in self.entries:
@@ -452,7 +454,7 @@ class FakeTree:
         paths = sorted(self.entries, key=lambda path: len(path[2]))
         return snapshot(stream, (self.entry(path) for path in paths))
 
-    def entry(self, path: Path) -> Entry:
+    def entry(self, path: Stretch) -> Entry:
         block, block_hash = self.entries[path]
         above = self.parent_of(path)
         return path[0], self.start_after(above, path[0]), pack(path[2][-SIZE:]), [block], block_hash
@@ -503,9 +505,9 @@ def test_a_mirror_equals_the_dictionary_of_prefixes_after_any_use(
         match operation:
             case ("store", int(choice), Namespace() as namespace, [*tokens]):
                 # After what it has stored already, or after something public, or from its root.
-                places: list[Path] = [(namespace, 0, ())]
+                places: list[Stretch] = [(namespace, 0, ())]
                 places += [p for p in tree.entries if p[0] in (namespace, namespace.shared)]
-                more = tokens[: len(tokens) // SIZE * SIZE]
+                more = [int(str(token)) for token in tokens[: len(tokens) // SIZE * SIZE]]
                 tree.store(places[choice % len(places)], namespace, more)
             case ("remove", int(choice), int(count)):
                 tree.remove(choice, count)

@@ -69,7 +69,7 @@ def test_an_equal_namespace_made_anew_shares() -> None:
 @pytest.mark.parametrize("name", ["tenant", "salt", "adapter"])
 def test_an_empty_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"an empty {name} separates nothing"):
-        Namespace(**{name: ""})
+        Namespace(**{name: ""})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

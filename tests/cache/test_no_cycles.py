@@ -34,7 +34,8 @@ def no_collector() -> Iterator[None]:
 
 def alive() -> Counter[type]:
     """Nodes and orders of children that exist in this process."""
-    return Counter(type(thing) for thing in gc.get_objects() if isinstance(thing, Node | ChildOrder))
+    found = gc.get_objects()
+    return Counter(type(thing) for thing in found if isinstance(thing, Node | ChildOrder))
 
 
 def nothing_is_left_over(cache: PrefixCache) -> bool:
