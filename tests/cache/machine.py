@@ -401,7 +401,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def sound(self) -> None:
-        type(self).operations += 1
+        CacheMachine.operations += 1
         private = [user.private for user in self.live]
         assert_sound(self.cache, [user.lease for user in self.live], private)
         assert self.cache.counters.repeated_releases == self.repeated
