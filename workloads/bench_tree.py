@@ -16,7 +16,6 @@ from workloads.results import figures_table, write_results
 from workloads.tree_build import (
     GHOSTS_PER_BLOCK,
     LEAVES_PER_HEAD,
-    Progress,
     empty_tree,
     make_ghosts,
     store_leaves,

@@ -1,10 +1,10 @@
 """Churn: a big tree in the use a server makes of it, every operation timed by itself.
 
-As many requests as a server runs at a time, one admitted and one ended in turn. A request draws one
-of many shared heads, or goes on where an earlier request ended; it is matched, leased, given blocks,
-announced and committed (or withdrawn, where it was aborted), then publishes what it generated and
-ends. The pool is full, so that nearly every allocation evicts. Each request lasts a second of the
-cache's clock; now and then comes a quiet time, after which what was idle for too long expires.
+As many requests as a server runs at a time, one admitted and one ended in turn. A request draws
+one of many shared heads, or goes on where an earlier request ended; it is matched, leased, given
+blocks, announced and committed (or withdrawn, where it was aborted), then publishes what it
+generated and ends. The pool is full, so that most allocations evict. Each request lasts a second of
+the cache's clock; now and then comes a quiet time, after which what was idle for too long expires.
 
 Times are the thread's own CPU time, so that what other processes do is not in them. Python's
 garbage collector runs as in the server, within the operation that happens to set it off.

@@ -15,7 +15,6 @@ from time import perf_counter_ns
 from radix_engine.cache import Lease
 from workloads.tree_build import (
     BLOCK,
-    BLOCK_BYTES,
     TOKEN_BYTES,
     GrownTree,
     Progress,
@@ -185,6 +184,3 @@ def timer_cost_ns() -> int:
         start = perf_counter_ns()
         spans.append(perf_counter_ns() - start)
     return int(statistics.median(spans))
-
-
-assert LONG % (DEPTH * BLOCK) == 0 and BLOCK_BYTES == BLOCK * TOKEN_BYTES

@@ -35,14 +35,15 @@ def flush(tree: Tree) -> int:
                 node.stored_children += 1
             else:
                 freed.extend(child.blocks)
-            ghost = _ghost_of(child, place)
+            ghost = _ghost_of(child, place, tree.block_bytes)
             if ghost is not None:
                 place.children[first_block(ghost, tree.block_bytes)] = ghost
                 if ghost.run:
                     ghosts.append(ghost)
-                todo.append((child, ghost))
-            elif child.pins:
+            if child.in_flight:
                 _forget_below(child)
+            elif ghost is not None:
+                todo.append((child, ghost))
     for ghost in reversed(ghosts):
         tree.ghosts.add(ghost, len(ghost.run) // tree.block_bytes)
     _drop_empty_namespaces(tree)
@@ -57,17 +58,19 @@ def flush(tree: Tree) -> int:
     return len(freed)
 
 
-def _ghost_of(node: Node, place: Node) -> Node | None:
-    """What stays of a node in the new tree: itself, or a copy where a lease still pins it."""
+def _ghost_of(node: Node, place: Node, block_bytes: int) -> Node | None:
+    """What stays of a node in the new tree: itself, or a copy of what is computed where a lease
+    still pins it."""
     cause = Cause.FLUSH if node.blocks else node.cause
     if node.pins:
         node.retained = 0
         node.hashes = b""
         if node.namespace is not None:
             return new_namespace(place, node.namespace)
-        if node.in_flight:
+        computed = (len(node.blocks) - node.in_flight) * block_bytes
+        if not computed:
             return None
-        ghost = Node(bytes(node.run), token_array(), place, node.start)
+        ghost = Node(bytes(node.run[:computed]), token_array(), place, node.start)
     else:
         ghost = node
         ghost.parent = place

@@ -67,6 +67,8 @@ class Ghosts:
                 node.payload = node.payload[: len(node.run)]
                 if drop < ghosts:
                     self._queue.appendleft((stamp, node))
+                else:
+                    node.cause = None
                 continue
             self._drop_emptied(node, stamp)
 

@@ -131,7 +131,8 @@ def split(node: Node, at_bytes: int, block_bytes: int) -> Node:
     upper = Node(bytes(node.run[:at_bytes]), node.blocks[:cut], parent, node.start)
     upper.pins, upper.tick, upper.last_used = node.pins, node.tick, node.last_used
     upper.hits, upper.rank, upper.retained = node.hits, node.rank, node.retained
-    upper.cause, upper.stamp = node.cause, node.stamp
+    if cut > len(node.blocks) - node.in_flight:  # else it has no ghost part, nor had one
+        upper.cause, upper.stamp = node.cause, node.stamp
     parent.children[bytes(node.run[:block_bytes])] = upper
     if parent.hot is node:
         parent.hot = upper

@@ -177,6 +177,7 @@ class _Store:
             and node.run
             and not node.children
             and not node.retained
+            and node.cause is None  # a ghost that is in flight again may become one again, alone
         ):
             if node.payload or payload:
                 before = node.payload or MISSING_PAYLOAD * (len(node.run) // TOKEN_BYTES)

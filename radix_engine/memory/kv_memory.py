@@ -68,7 +68,7 @@ class KVMemory:
         for source, target, rows in copies:
             if not (0 <= source < self.num_blocks and 0 <= target < self.num_blocks):
                 raise ValueError(
-                    f"blocks {source} and {target} are not both below {self.num_blocks}"
+                    f"blocks {source} and {target} must both lie below {self.num_blocks}"
                 )
             if not 0 < rows <= self.block_size:
                 raise ValueError(f"rows must lie between 1 and {self.block_size}, not {rows}")

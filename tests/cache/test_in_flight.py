@@ -276,8 +276,9 @@ def in_a_fresh_namespace(cache: PrefixCache) -> tuple[Lease, int]:
 
 
 def at_the_end_of_a_node(cache: PrefixCache) -> tuple[Lease, int]:
-    """Another lease pins the node, so that the announcement becomes a node of its own."""
-    store(cache, HEAD)
+    """The node has children, so that the announcement becomes another one."""
+    store(cache, [*HEAD, *ids(4, 8)])
+    store(cache, [*HEAD, *ids(4, 9)])
     return lease_of(cache, [*ALL_OF_IT, 0]), len(HEAD)
 
 
@@ -328,22 +329,20 @@ def test_a_withdrawn_run_is_found_by_nobody_and_its_blocks_come_back_with_the_la
     tree_blocks = cache.pool.tree_blocks
     kept = list(owner.blocks())
     assert announce_after(cache, owner, ALL_OF_IT)
-    untouched = lease_of(cache, [*HEAD[:4], 0])
     others = [attach(cache, *sibling) for sibling in siblings]
-    assert_sound(cache, [owner, untouched, *others])
-    if not computed:  # the untouched one attached to what is withdrawn, too
-        others.insert(0, untouched)
+    untouched = [lease_of(cache, [*HEAD[:4], 0])] if computed else []
+    assert_sound(cache, [owner, *untouched, *others])
 
-    leases = [owner, untouched] if computed else [owner]
     if aborted:
         cache.release(owner)
-        leases.remove(owner)
+        leases = untouched
     else:
         cache.withdraw(owner)
         assert owner.num_tokens == computed
         assert list(owner.blocks()) == kept
-        assert not cache.is_broken(owner)
-    assert [cache.is_broken(lease) for lease in others] == [True] * len(others)
+        leases = [owner, *untouched]
+    assert not any(cache.is_broken(lease) for lease in leases)
+    assert all(cache.is_broken(lease) for lease in others)
     assert stored(cache, ALL_OF_IT) == computed
     assert cache.pool.tree_blocks == tree_blocks, "what was computed stays"
     assert_sound(cache, [*leases, *others])
@@ -362,12 +361,412 @@ def test_a_withdrawn_run_is_found_by_nobody_and_its_blocks_come_back_with_the_la
     assert stored(cache, ALL_OF_IT) == 20
     for lease in (again, *leases):
         cache.release(lease)
-    assert (
-        cache.evict(40)
-        == cache.pool.num_blocks
-        - (40 - cache.pool.free_blocks)
-        - (40 - cache.counters.evicted_blocks)
-        or cache.pool.free_blocks == 40
-    )
+    cache.evict(40)
     assert cache.pool.free_blocks == 40
     assert_sound(cache)
+
+
+def test_withdrawn_blocks_are_counted_and_free_at_once_where_nobody_else_holds_them() -> None:
+    cache = make_cache(8, SIZE)
+    owner = announce(cache, ids(12, 1))
+    blocks = owner.blocks()
+    sibling = lease_of(cache, ids(5, 1))
+    cache.withdraw(owner)
+    assert [cache.pool.owner_of(block) for block in blocks] == [IN_FLIGHT, FREE, FREE]
+    assert cache.counters.withdrawn_blocks == 2
+    assert cache.detached != []
+    cache.release(sibling)
+    assert [cache.pool.owner_of(block) for block in blocks] == [FREE, FREE, FREE]
+    assert cache.counters.withdrawn_blocks == 3
+    assert_sound(cache, [owner])
+
+
+def test_a_withdrawal_makes_matches_stale_and_leaves_a_fresh_namespace_out_of_the_tree() -> None:
+    cache = make_cache(8, SIZE)
+    owner = announce(cache, ids(8, 1))
+    match = cache.match(pack(ids(9, 1)))
+    assert cache.root.children
+    cache.withdraw(owner)
+    assert cache.root.children == {}
+    assert match.version != cache.version
+    assert_sound(cache, [owner])
+
+
+def test_a_withdrawn_run_below_a_public_path_leaves_the_path_alone() -> None:
+    cache = make_cache(16, SIZE)
+    cache.mark_public(pack(ids(8, 1)))
+    store(cache, ids(8, 1))
+    one, other = Namespace(tenant="one"), Namespace(tenant="other")
+    for attached in (0, 1):
+        owner = cache.lease(cache.match(pack(ids(17, 1)), one))
+        assert owner.num_tokens == 8
+        assert announce_after(cache, owner, ids(16, 1))
+        siblings = [cache.lease(cache.match(pack(ids(17, 1)), one)) for _ in range(attached)]
+        stranger = cache.lease(cache.match(pack(ids(17, 1)), other))
+        assert [lease.num_tokens for lease in siblings] == [16] * attached
+        assert stranger.num_tokens == 8
+        assert_sound(cache, [owner, stranger, *siblings])
+        cache.withdraw(owner)
+        assert owner.num_tokens == 8
+        assert not cache.is_broken(stranger)
+        assert [reach(cache, ids(16, 1), who) for who in (one, other)] == [8, 8]
+        assert_sound(cache, [owner, stranger, *siblings])
+        for lease in (stranger, owner, *siblings):
+            cache.release(lease)
+    assert cache.pool.tree_blocks == 2
+    assert_sound(cache)
+
+
+def test_a_broken_lease_stores_and_announces_nothing_and_gives_its_own_back() -> None:
+    cache = make_cache(16, SIZE)
+    owner = announce(cache, ids(8, 1))
+    other = announce(cache, ids(16, 1))
+    cache.withdraw(owner)
+    blocks = take(cache, 1)
+    with pytest.raises(OwnershipError, match="in flight"):
+        cache.commit(other)
+    with pytest.raises(OwnershipError, match="withdrawn"):
+        cache.announce(other, pack(ids(4, 2)), blocks)
+    with pytest.raises(OwnershipError, match="withdrawn"):
+        cache.publish(other, pack(ids(4, 2)), blocks)
+    assert_sound(cache, [owner, other], [blocks])
+    cache.withdraw(other)
+    assert other.num_tokens == 8
+    assert cache.is_broken(other)
+    with pytest.raises(OwnershipError, match="withdrawn"):
+        cache.publish(other, pack(ids(4, 2)), blocks)
+    assert_sound(cache, [owner, other], [blocks])
+    cache.release(other)
+    cache.free(blocks)
+    assert cache.pool.free_blocks == 16
+    assert_sound(cache, [owner])
+
+
+def test_one_that_attached_withdraws_its_own_part_alone() -> None:
+    cache = make_cache(16, SIZE)
+    owner = announce(cache, ids(8, 1))
+    other = announce(cache, ids(16, 1))
+    cache.release(other)
+    assert stored(cache, ids(16, 1)) == 8
+    assert_sound(cache, [owner])
+    cache.commit(owner)
+    cache.release(owner)
+    assert stored(cache, ids(16, 1)) == 8
+    assert_sound(cache)
+
+
+def test_a_chain_of_siblings_is_broken_from_the_one_that_withdrew_on() -> None:
+    cache = make_cache(32, SIZE)
+    chain = [announce(cache, ids(8 * turn, 1)) for turn in range(1, 5)]
+    cache.release(chain[1])
+    assert [cache.is_broken(lease) for lease in (chain[0], *chain[2:])] == [False, True, True]
+    cache.commit(chain[0])
+    assert stored(cache, ids(32, 1)) == 8
+    left = [chain[0], *chain[2:]]
+    for index in (1, 1, 0):
+        cache.release(left.pop(index))
+        assert_sound(cache, left)
+    assert (cache.pool.tree_blocks, cache.pool.free_blocks) == (2, 30)
+
+
+def test_blocks_computed_in_earlier_chunks_survive_an_abort_and_the_rest_comes_back() -> None:
+    cache = make_cache(8, SIZE)
+    prompt = ids(24, 1)
+    for chunks in (1, 2):
+        lease = lease_of(cache, prompt)
+        at_first = lease.num_tokens
+        for chunk in range(1, chunks + 1):
+            assert announce_after(cache, lease, prompt[: at_first + 8 * chunk])
+            if chunk < chunks:
+                cache.commit(lease)
+        private = take(cache, 1)
+        assert_sound(cache, [lease], [private])
+        cache.free(private)
+        cache.release(lease)
+        assert stored(cache, prompt) == at_first + 8 * (chunks - 1)
+        assert_sound(cache)
+    for seed in range(20):  # others come and go through all blocks
+        blocks = take(cache, 8)
+        assert sorted(blocks) == list(range(8)), "each block is handed out once"
+        cache.free(blocks)
+        store(cache, ids(12, 100 + seed))
+        assert_sound(cache)
+    assert list(hold(cache, prompt).blocks()) != []
+
+
+# Flushed trees -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize("attached", [0, 2])
+@pytest.mark.parametrize("start", STARTS)
+def test_a_step_ends_in_the_old_tree_when_it_is_flushed_in_between(
+    start: Callable[[PrefixCache], tuple[Lease, int]], attached: int, computed: bool
+) -> None:
+    cache = make_cache(40, SIZE)
+    owner, before = start(cache)
+    assert announce_after(cache, owner, ALL_OF_IT)
+    others = [lease_of(cache, [*ALL_OF_IT, 0]) for _ in range(attached)]
+    cache.flush()
+    assert stored(cache, ALL_OF_IT) == 0
+    assert_sound(cache, [owner, *others])
+    if computed:
+        cache.commit(owner)
+    else:
+        cache.withdraw(owner)
+    assert owner.num_tokens == (20 if computed else before)
+    assert [cache.is_broken(lease) for lease in others] == [not computed] * attached
+    assert stored(cache, ALL_OF_IT) == 0
+    assert_sound(cache, [owner, *others])
+    new = hold(cache, ALL_OF_IT)
+    while others:
+        cache.release(others.pop())
+        assert_sound(cache, [owner, *others, new])
+    cache.release(owner)
+    assert cache.detached == []
+    assert cache.pool.tree_blocks == 5
+    assert_sound(cache, [new])
+
+
+def test_a_lease_from_before_a_flush_announces_nothing() -> None:
+    cache = make_cache(8, SIZE)
+    leases = [hold(cache, ids(4, 1)), lease_of(cache, ids(9, 2))]
+    cache.flush()
+    blocks = take(cache, 1)
+    for lease in leases:
+        assert not cache.announce(lease, pack(ids(4, 3)), blocks)
+        assert_sound(cache, leases, [blocks])
+
+
+def test_what_is_in_flight_at_a_flush_is_no_ghost_and_what_was_computed_is() -> None:
+    cache = make_cache(16, SIZE)
+    owner = hold(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    cache.flush()
+    assert cache.ghost_tokens == 8
+    end = why(cache, ids(17, 1))
+    assert (end.reason, end.cause, end.position, end.lost_tokens) == (
+        Reason.EVICTED,
+        Cause.FLUSH,
+        0,
+        8,
+    )
+    assert_sound(cache, [owner])
+
+
+# Ghosts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored_blocks", [0, 1, 2, 3])
+def test_a_ghost_that_was_announced_and_withdrawn_is_a_ghost_again(stored_blocks: int) -> None:
+    clock = Clock()
+    cache = make_cache(8, SIZE, clock=clock, ttl=10.0)
+    store(cache, ids(16, 1))
+    if stored_blocks:
+        cache.evict(4 - stored_blocks)
+        cause = Cause.CAPACITY
+    else:
+        clock.now = 20.0
+        cache.expire()
+        cause = Cause.TTL
+    before = why(cache, ids(17, 1))
+    assert before == (Reason.EVICTED, stored_blocks * 4, cause, 16 - stored_blocks * 4, 0)
+    assert cache.ghost_tokens == before.lost_tokens
+    owner = announce(cache, ids(16, 1))
+    assert cache.ghost_tokens == 0
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert why(cache, ids(17, 1)) == before
+    assert cache.ghost_tokens == before.lost_tokens
+    assert_sound(cache, [owner])
+    cache.release(owner)
+    assert_sound(cache)
+    lease = announce(cache, ids(16, 1))
+    cache.commit(lease)
+    assert why(cache, ids(17, 1)).reason is Reason.FULL
+    assert_sound(cache, [lease])
+
+
+def test_of_a_ghost_that_the_run_leaves_only_the_common_part_is_stored_again() -> None:
+    cache = make_cache(16, SIZE)
+    store(cache, ids(16, 1))
+    cache.evict(4)
+    other = [*ids(8, 1), *ids(8, 2)]
+    owner = announce(cache, other)
+    assert cache.ghost_tokens == 8
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == 16
+    assert why(cache, [*ids(16, 1), 0]).lost_tokens == 16
+    assert why(cache, [*other, 0]).lost_tokens == 8, "the rest was never computed"
+    assert_sound(cache, [owner])
+
+
+def test_ghosts_below_a_withdrawn_run_that_others_hold_are_gone_and_counted_so() -> None:
+    cache = make_cache(16, SIZE)
+    store(cache, ids(24, 1))
+    cache.evict(6)
+    owner = announce(cache, ids(16, 1))
+    sibling = lease_of(cache, ids(9, 1))
+    assert cache.ghost_tokens == 8
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == 0
+    assert_sound(cache, [owner, sibling])
+    cache.release(sibling)
+    assert_sound(cache, [owner])
+
+
+@pytest.mark.parametrize("ghost_blocks", [0, 1, 2, 3])
+def test_a_withdrawn_ghost_stays_within_the_budget(ghost_blocks: int) -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=ghost_blocks)
+    store(cache, ids(16, 1))
+    cache.evict(3)
+    kept = cache.ghost_tokens
+    assert kept <= ghost_blocks * 4
+    owner = announce(cache, ids(16, 1))
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == kept
+    assert stored(cache, ids(16, 1)) == 4
+    assert_sound(cache, [owner])
+
+
+def forget_all_ghosts(cache: PrefixCache) -> None:
+    """Let others' ghosts push the present ones out."""
+    for seed in range(50, 58):
+        store(cache, ids(8, seed))
+        cache.evict(2)
+
+
+def test_what_was_never_computed_is_no_ghost_where_a_ghost_was_before() -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=4)
+    store(cache, ids(16, 1))
+    cache.evict(2)
+    lease = lease_of(cache, ids(9, 1))
+    forget_all_ghosts(cache)
+    prompt = [*ids(8, 1), *ids(8, 2)]
+    assert announce_after(cache, lease, prompt)
+    cache.withdraw(lease)
+    assert why(cache, [*prompt, 0]).reason is Reason.DIVERGED
+    assert_sound(cache, [lease])
+
+
+def test_what_was_announced_after_a_ghost_is_not_remembered_with_it() -> None:
+    cache = make_cache(8, SIZE)
+    store(cache, ids(8, 1))
+    cache.evict(1)
+    owner = announce(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert why(cache, ids(17, 1)).lost_tokens == 4
+    assert cache.ghost_tokens == 4
+    assert_sound(cache, [owner])
+
+
+# Publishing next to blocks in flight -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("computed", [0, 1, 2])
+@pytest.mark.parametrize("split", [True, False])
+def test_a_publish_that_runs_into_blocks_in_flight_stores_what_comes_before(
+    computed: int, split: bool
+) -> None:
+    cache = make_cache(24, SIZE)
+    prompt = ids(20, 1)
+    owner = lease_of(cache, prompt)
+    publish(cache, owner, prompt[: computed * 4])
+    assert announce_after(cache, owner, prompt[:16])
+    leases = [owner]
+    if split:  # someone attached inside of what is in flight
+        leases.append(lease_of(cache, ids(13, 1)))
+    late = cache.lease_nothing()
+    leases.append(late)
+    blocks = take(cache, 5)
+    table = cache.publish(late, pack(prompt), blocks)
+    assert list(table) == list(owner.blocks()[:computed])
+    assert late.num_tokens == computed * 4
+    assert cache.counters.duplicate_blocks == computed
+    rest = blocks[computed:]
+    assert [cache.pool.owner_of(block) for block in rest] == [PRIVATE] * (5 - computed)
+    assert_sound(cache, leases, [rest])
+
+    cache.commit(owner)
+    table = cache.publish(late, pack(prompt[computed * 4 :]), rest)
+    assert list(table) == [*owner.blocks()[computed:], blocks[4]]
+    assert late.num_tokens == 20
+    assert list(late.blocks()[:4]) == list(owner.blocks())
+    assert_sound(cache, leases)
+
+
+def test_the_rest_is_stored_as_the_publishers_own_once_it_was_withdrawn() -> None:
+    cache = make_cache(24, SIZE)
+    owner = announce(cache, ids(16, 1))
+    late = cache.lease_nothing()
+    blocks = take(cache, 5)
+    assert list(cache.publish(late, pack(ids(20, 1)), blocks)) == []
+    cache.release(owner)
+    assert list(cache.publish(late, pack(ids(20, 1)), blocks)) == list(blocks)
+    assert cache.counters.duplicate_blocks == 0
+    assert_sound(cache, [late])
+
+
+def test_a_publish_that_parts_from_the_blocks_in_flight_is_stored_whole() -> None:
+    cache = make_cache(24, SIZE)
+    owner = hold(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    late = cache.lease_nothing()
+    prompt = [*ids(8, 1), *ids(8, 2)]
+    blocks = take(cache, 4)
+    assert list(cache.publish(late, pack(prompt), blocks)) == [*owner.blocks()[:2], *blocks[2:]]
+    assert_sound(cache, [owner, late])
+    cache.release(owner)
+    assert stored(cache, prompt) == 16
+    assert stored(cache, ids(16, 1)) == 8
+    assert_sound(cache, [late])
+
+
+# What others are told ----------------------------------------------------------------------------
+
+
+def test_a_prompt_whose_next_block_is_in_flight_is_told_so() -> None:
+    cache = make_cache(24, SIZE)
+    owner = announce(cache, ids(16, 1))
+    asked = [*ids(6, 1), *ids(6, 2)]
+    assert why(cache, asked) == (Reason.IN_FLIGHT, 4, None, 0, 0)
+    cache.commit(owner)
+    assert why(cache, asked) == (Reason.DIVERGED, 6, None, 0, 16)
+    assert_sound(cache, [owner])
+
+
+def test_events_tell_of_blocks_once_they_are_computed_and_of_withdrawn_ones_never() -> None:
+    cache = make_cache(24, SIZE, events=True)
+    stream = cache.subscribe(ALL)
+    mirror = TreeMirror(SIZE)
+    mirror.load(cache.snapshot(stream))
+    owner = announce(cache, ids(8, 1))
+    other = announce(cache, [*ids(8, 1), *ids(8, 2)])
+    third = announce(cache, ids(8, 3))
+    assert stream.next_sequence == 1
+    cache.release(third)
+    assert stream.next_sequence == 1
+    cache.commit(owner)
+    cache.release(other)
+    for event in stream.since(1):
+        assert not isinstance(event, Removed)
+        mirror.apply(event)
+    assert mirror.match(pack([*ids(8, 1), *ids(8, 2)])) == 8
+    assert mirror.match(pack(ids(8, 3))) == 0
+    assert covered(cache, ids(9, 1)) == 8
+    assert_sound(cache, [owner])
+
+
+def test_no_node_in_flight_has_a_hash_for_events() -> None:
+    cache = make_cache(24, SIZE, events=True)
+    owner = hold(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    node: Node = owner.node
+    assert len(node.hashes) == 2 * 32
+    cache.commit(owner)
+    assert len(node.hashes) == 4 * 32
+    assert_sound(cache, [owner])

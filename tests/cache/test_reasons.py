@@ -346,6 +346,18 @@ def test_what_a_detached_tree_stores_is_not_told() -> None:
 # Counting
 
 
+def test_a_branch_of_a_detached_tree_below_a_public_path_is_forgotten_with_it() -> None:
+    cache = make_cache(64, SIZE)
+    cache.mark_public(pack(ids(8, 1)))
+    prompt = [*ids(8, 1), *ids(8, 2)]
+    waiting = cache.lease(cache.match(pack(prompt), A))
+    cache.flush()
+    cache.publish(waiting, pack(prompt), take(cache, 4))
+    cache.release(waiting)
+    assert_sound(cache)
+    assert cache._tree.heads == {}
+
+
 def test_a_request_is_counted_once_however_often_it_is_looked_up() -> None:
     cache = cache_of(ids(16, 1))
     cache.ends.clear()

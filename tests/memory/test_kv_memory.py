@@ -49,3 +49,32 @@ def test_a_size_below_one_is_refused_by_name(field: str) -> None:
     sizes: dict[str, Any] = dict.fromkeys(names, 1)
     with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
         KVMemory(**(sizes | {field: 0}), dtype=torch.float32)
+
+
+def test_rows_are_copied_in_all_layers_and_the_source_stays() -> None:
+    memory = KVMemory(2, 5, 4, 2, 8, torch.float32)
+    for index, layer in enumerate(memory.layers):
+        layer.copy_(torch.arange(layer.numel()).view_as(layer) + 1000 * index)
+    before = [layer.clone() for layer in memory.layers]
+    memory.copy_rows([(1, 3, 3)])
+    for layer, old in zip(memory.layers, before, strict=True):
+        assert torch.equal(layer[3, :, :3], old[1, :, :3])
+        assert torch.equal(layer[3, :, 3:], old[3, :, 3:])
+        assert torch.equal(layer[[0, 1, 2, 4]], old[[0, 1, 2, 4]])
+
+
+def test_a_block_may_be_the_target_of_a_copy_after_having_been_a_source() -> None:
+    memory = KVMemory(1, 3, 4, 1, 2, torch.float32)
+    for block in range(3):
+        memory.layers[0][block] = block
+    memory.copy_rows([(0, 1, 2), (2, 0, 4), (2, 2, 1)])
+    assert memory.layers[0][1, :, :2].eq(0).all()
+    assert memory.layers[0][0].eq(2).all()
+    assert memory.layers[0][2].eq(2).all()
+
+
+@pytest.mark.parametrize("copy", [(0, 3, 1), (3, 0, 1), (-1, 0, 1), (0, 1, 0), (0, 1, 5)])
+def test_copies_of_what_does_not_exist_are_refused(copy: tuple[int, int, int]) -> None:
+    memory = KVMemory(1, 3, 4, 1, 2, torch.float32)
+    with pytest.raises(ValueError, match="must"):
+        memory.copy_rows([copy])
