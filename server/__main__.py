@@ -35,6 +35,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
 
+    engine.tame_garbage_collector()
+
     def on_ready(address: str) -> None:
         print(ready_message(engine, address), flush=True)
 

@@ -24,11 +24,12 @@ from radix_engine.model.weights import LoadedModel
 from scheduler import Limits, Request, Scheduler
 from server.answer import Answer
 from server.cache_choice import dump_of, make_cache
+from server.collector import Collector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
 from server.loading import load_parts
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
-from server.outputs import Completion, EngineInfo, GenerationParams, Output, Usage
+from server.outputs import Completion, EngineInfo, GenerationParams, Output
 from server.text import TextCodec
 from server.tree_view import tree_view
 
@@ -175,7 +176,7 @@ class Engine:
         tokens = [self._tokens(prompt) for prompt in prompts]
         for prompt in tokens:
             self._check_prompt(prompt)
-        collectors = [_Collector() for _ in tokens]
+        collectors = [Collector() for _ in tokens]
         submitted: list[int] = []
         try:
             for prompt, collector in zip(tokens, collectors, strict=True):
@@ -235,6 +236,11 @@ class Engine:
             "blocks_evictable": self._cache.evictable_blocks,
         }
 
+    def tame_garbage_collector(self) -> None:
+        """For a process that only serves: freeze what is loaded, and let Python collect garbage
+        between steps and when idle, so that no step waits for it."""
+        self._loop.call(self._loop.tame_garbage_collector)
+
     def is_alive(self) -> bool:
         """Whether the engine's thread runs."""
         return self._loop.is_alive()
@@ -289,27 +295,3 @@ def _failed() -> RequestRefused:
     return RequestRefused(
         "the engine has failed; the log says why. Restart it", code="engine_stopped", status=503
     )
-
-
-class _Collector:
-    """Joins the pieces of one answer for a caller that waits for the whole."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._tokens: list[int] = []
-        self._last: Output | None = None
-        self._done = threading.Event()
-
-    def push(self, piece: Output) -> None:
-        self._text.append(piece.text)
-        self._tokens.extend(piece.token_ids)
-        if piece.finish_reason is not None:
-            self._last = piece
-            self._done.set()
-
-    def wait(self) -> Completion:
-        self._done.wait()
-        assert self._last is not None
-        usage: Usage = self._last.usage
-        reason = self._last.finish_reason or ""
-        return Completion("".join(self._text), tuple(self._tokens), reason, usage, self._last.error)

@@ -19,9 +19,12 @@ from radix_engine.model.batch import Span
 from radix_engine.model.sampling import not_finite, sample
 from scheduler import NewToken, Scheduler, StepPlan
 from server.answer import Answer
+from server.garbage import GarbageCollector, tame_garbage_collector
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+_IDLE_BEFORE_COLLECTING_S = 5.0
 
 
 class Forward(Protocol):
@@ -45,12 +48,17 @@ class EngineLoop:
         self._wake = threading.Condition()
         self._stopping = False
         self._known_problem: str | None = None
+        self._collector: GarbageCollector | None = None
         self._idle_events: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def tame_garbage_collector(self) -> None:
+        """On the engine's thread: from now on collect between steps and when idle."""
+        self._collector = tame_garbage_collector()
 
     def is_alive(self) -> bool:
         """Whether the thread runs."""
@@ -136,7 +144,7 @@ class EngineLoop:
         while True:
             with self._wake:
                 while not (self._inbox or self._stopping or self._scheduler.has_work):
-                    self._wake.wait()
+                    self._wait()
                 if self._stopping:
                     return
                 commands, self._inbox = self._inbox, []
@@ -144,8 +152,18 @@ class EngineLoop:
                 command()
             if self._scheduler.has_work:
                 self._step()
+                if self._collector is not None:
+                    self._collector.between_steps()
             if not self._answers:
                 self._tell_idle()
+
+    def _wait(self) -> None:
+        """Sleep until there is something to do; after some idle seconds, collect garbage."""
+        collector = self._collector
+        if collector is None or not collector.has_to_do:
+            self._wake.wait()
+        elif not self._wake.wait(_IDLE_BEFORE_COLLECTING_S):
+            collector.when_idle()
 
     def _tell_idle(self) -> None:
         for event in self._idle_events:

@@ -45,6 +45,11 @@ class GarbageCollector:
         self._steps = 0  # since the last full collection
         self._full_at = self._deep_at = clock()
 
+    @property
+    def has_to_do(self) -> bool:
+        """Whether ``when_idle`` will have something to collect, now or within a minute."""
+        return self._steps > 0
+
     def between_steps(self) -> None:
         """To be called after every step. Every 16th time it collects what was made since the last
         time; after ten minutes without an idle moment it does a full collection.

@@ -192,10 +192,11 @@ class Tree:
         ]
 
     def _is_attached(self, namespace_node: Node) -> bool:
-        node = namespace_node.parent
-        while node is not None and node.parent is not None and self.detached:
+        # An old root is not always among ``detached``: a lease of nothing may still publish below it.
+        node: Node | None = namespace_node
+        while node is not None and node.parent is not None:
             node = node.parent
-        return node is self.root or (node is not None and node.parent is not None)
+        return node is self.root
 
     def _forget(self, node: Node, blocks: int) -> None:
         self.curve.forget(node.tick, blocks)

@@ -109,8 +109,8 @@ def act(cache: PrefixCache, clock: Clock, draw: Random, leases: list[Lease]) -> 
     elif kind == 17 and draw.random() < 0.3:
         cache.flush()
     elif kind == 18:
-        run = pack(draw.choice([[0] * 8, [0] * 4, [0, 1, 0, 1]]))
-        (cache.mark_public if draw.random() < 0.6 else cache.unmark_public)(run)
+        path = pack(draw.choice([[0] * 8, [0] * 4, [0, 1, 0, 1]]))
+        (cache.mark_public if draw.random() < 0.6 else cache.unmark_public)(path)
     while leases and draw.random() < 0.6:
         cache.release(leases.pop(draw.randrange(len(leases))))
 

@@ -8,6 +8,7 @@ import pytest
 
 from radix_engine.cache import (
     ALL,
+    DEFAULT,
     Cause,
     Lease,
     Namespace,
@@ -647,7 +648,7 @@ def test_what_was_never_computed_is_no_ghost_where_a_ghost_was_before() -> None:
     prompt = [*ids(8, 1), *ids(8, 2)]
     assert announce_after(cache, lease, prompt)
     cache.withdraw(lease)
-    assert why(cache, [*prompt, 0]).reason is Reason.DIVERGED
+    assert why(cache, [*prompt, 0]).reason is Reason.COLD
     assert_sound(cache, [lease])
 
 
@@ -755,8 +756,8 @@ def test_events_tell_of_blocks_once_they_are_computed_and_of_withdrawn_ones_neve
     for event in stream.since(1):
         assert not isinstance(event, Removed)
         mirror.apply(event)
-    assert mirror.match(pack([*ids(8, 1), *ids(8, 2)])) == 8
-    assert mirror.match(pack(ids(8, 3))) == 0
+    assert mirror.match(pack([*ids(8, 1), *ids(8, 2)]), DEFAULT) == 8
+    assert mirror.match(pack(ids(8, 3)), DEFAULT) == 0
     assert covered(cache, ids(9, 1)) == 8
     assert_sound(cache, [owner])
 

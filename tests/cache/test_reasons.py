@@ -320,10 +320,10 @@ def test_a_tenants_other_namespace_is_told_below_a_public_path_too() -> None:
 
 
 def test_what_has_left_the_other_namespace_is_told_no_longer() -> None:
-    for leave in (lambda cache: cache.evict(64), lambda cache: cache.flush()):
+    for flushed in (False, True):
         cache = make_cache(64, SIZE)
         serve(cache, ids(8, 1), A)
-        leave(cache)
+        assert (cache.flush() if flushed else cache.evict(64)) == 2
         assert why(cache, ids(9, 1), A_SALTED) == MatchEnd(Reason.COLD, 0)
         serve(cache, ids(8, 1), A)
         assert why(cache, ids(9, 1), A_SALTED) == MatchEnd(Reason.NAMESPACE, 0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from radix_engine.cache import (
+    DEFAULT,
     RULES,
     Namespace,
     PrefixCache,
@@ -12,7 +13,7 @@ from radix_engine.cache import (
     pack,
 )
 from tests.cache.requests import Clock, begin, reach, serve
-from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, store, take
+from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, take
 
 
 def cache_of(num_blocks: int = 32, **options: object) -> PrefixCache:
@@ -23,7 +24,7 @@ def retain(
     cache: PrefixCache,
     tokens: list[int],
     seconds: float | None = None,
-    namespace: Namespace = Namespace(),
+    namespace: Namespace = DEFAULT,
 ) -> Retention:
     retention = cache.retain(pack(tokens), seconds, namespace)
     assert_sound(cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
 
 import pytest
@@ -101,3 +102,18 @@ def test_a_rule_that_there_is_none_of_is_refused() -> None:
         CacheOptions(eviction="belady")
     with pytest.raises(ValueError, match="for the tree only"):
         CacheOptions(index="hash", eviction="lfu")
+
+
+def test_an_engine_that_collects_garbage_between_steps_answers_as_before(
+    make_engine: MakeEngine,
+) -> None:
+    engine = make_engine()
+    thresholds = gc.get_threshold()
+    try:
+        before = engine.generate([ids(40, 1)], greedy(20))[0].token_ids
+        engine.tame_garbage_collector()
+        assert gc.get_threshold()[2] > thresholds[2]
+        assert engine.generate([ids(40, 1)], greedy(20))[0].token_ids == before
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
