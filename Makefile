@@ -18,12 +18,13 @@ SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(AR
 BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve bench-agent bench-startup fuzz test tests lint types clean
+.PHONY: help setup serve bench-agent bench-startup bench-tree fuzz test tests lint types clean
 
 help:
 	@echo "make serve          serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
 	@echo "make bench-agent    replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
 	@echo "make bench-startup  time from command to ready, second start"
+	@echo "make bench-tree     cost of the prefix cache's operations, 1,000 to 100,000 leaves"
 	@echo "make fuzz           a million random operations on the prefix cache  [ARGS=...]"
 	@echo "make test           tests, lint and types"
 	@echo "make setup          only create .venv  [GPU=1]"
@@ -48,6 +49,9 @@ bench-agent: $(READY)
 
 bench-startup: $(READY)
 	@exec $(PY) -m workloads bench-startup $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+
+bench-tree: $(READY)
+	@exec $(PY) -m workloads bench-tree $(ARGS)
 
 fuzz: $(READY_DEV)
 	@exec $(PY) -m tests.cache.fuzz $(ARGS)

@@ -13,7 +13,6 @@ import functools
 import itertools
 import queue
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 

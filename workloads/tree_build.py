@@ -76,7 +76,7 @@ def store_leaves(tree: GrownTree, progress: Progress) -> None:
 
 def make_ghosts(tree: GrownTree, progress: Progress) -> None:
     """Exchange leaves, oldest first, until there are as many ghosts as the cache keeps."""
-    for _ in range(tree.leaves * GHOSTS_PER_BLOCK + 2 * len(tree.heads)):
+    for _ in range(GHOSTS_PER_BLOCK * (tree.leaves + 2 * len(tree.heads))):
         tree.cache.evict(1)
         tree.store_leaf()
         progress(1)

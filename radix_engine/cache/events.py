@@ -197,7 +197,7 @@ class EventHub:
         """These blocks have been computed and are stored after ``parent``; returns their hashes.
 
         Raises ValueError when ``run`` does not fill ``blocks``. Cost: see ``block_hash.chain``, and
-        about 2 microseconds for each stream that covers the namespace.
+        about 4 microseconds for each stream that covers the namespace.
         """
         if len(parent) != HASH_BYTES:
             raise ValueError(f"parent must be a hash of {HASH_BYTES} bytes, not {len(parent)}")

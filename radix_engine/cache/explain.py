@@ -101,7 +101,7 @@ def _cause(match: Match) -> Cause | None:
 def _elsewhere(tree: Tree, match: Match, tokens: bytes, at: int) -> bool:
     """Whether another namespace of the same tenant stores what comes next."""
     tenant = match.namespace.tenant
-    if tenant is None or at != match.public_tokens:
+    if tenant is None or at != match.public_tokens or match.inside_bytes < len(match.node.run):
         return False
     heads = tree.heads.get(tenant)
     if not heads:

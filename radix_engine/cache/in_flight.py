@@ -107,6 +107,7 @@ def _take_back(tree: Tree, nodes: list[Node], *, attached: bool) -> None:
 def _detach(tree: Tree, cut: Node, above: Node) -> None:
     """Make what others hold of the announced part a tree of its own."""
     others = cut.pins
+    _forget_heads(tree, cut)
     tree.child_emptied(cut)
     del above.children[first_block(cut, tree.block_bytes)]
     above.hot = None
@@ -123,9 +124,21 @@ def _detach(tree: Tree, cut: Node, above: Node) -> None:
         tree.destroy(above)
 
 
+def _forget_heads(tree: Tree, top: Node) -> None:
+    """No namespace below this node is told of any more."""
+    todo = list(top.children.values())
+    while todo:
+        node = todo.pop()
+        if node.namespace is not None:
+            for child in node.children.values():
+                if child.blocks:
+                    tree.count_head(node, child, -1)
+        todo.extend(node.children.values())
+
+
 def _drop_ghosts(tree: Tree, top: Node) -> None:
-    """Destroy the ghosts below a node."""
-    todo, order = list(top.children.values()), []
+    """Destroy the ghosts below a node, and forget the uses of those that were in flight again."""
+    todo, order = [top], []
     while todo:
         node = todo.pop()
         order.append(node)
@@ -137,3 +150,5 @@ def _drop_ghosts(tree: Tree, top: Node) -> None:
             tree.curve.forget(node.tick, blocks)
             node.stamp = 0
             tree.destroy(node)
+        elif node.cause is not None:
+            tree.curve.forget(node.tick, node.in_flight)

@@ -101,7 +101,7 @@ class Tree:
         self.note(node)
         parent = node.parent
         if parent is not None and parent.namespace is not None:
-            self._count_head(parent, node, 1)
+            self.count_head(parent, node, 1)
         while parent is not None:
             parent.stored_children += 1
             if parent.run or parent.stored_children > 1:
@@ -113,7 +113,7 @@ class Tree:
         self.note(node)
         parent = node.parent
         if parent is not None and parent.namespace is not None:
-            self._count_head(parent, node, -1)
+            self.count_head(parent, node, -1)
         while parent is not None:
             parent.stored_children -= 1
             if parent.stored_children:
@@ -192,7 +192,7 @@ class Tree:
         ]
 
     def _is_attached(self, namespace_node: Node) -> bool:
-        # An old root is not always among ``detached``: a lease of nothing may still publish below it.
+        # An old root need not be among ``detached``: a lease of nothing may yet publish below it.
         node: Node | None = namespace_node
         while node is not None and node.parent is not None:
             node = node.parent
@@ -201,7 +201,8 @@ class Tree:
     def _forget(self, node: Node, blocks: int) -> None:
         self.curve.forget(node.tick, blocks)
 
-    def _count_head(self, namespace_node: Node, node: Node, change: int) -> None:
+    def count_head(self, namespace_node: Node, node: Node, change: int) -> None:
+        """A namespace of the attached tree has one more stored branch, ``node``, or one less."""
         namespace = namespace_node.namespace
         assert namespace is not None
         if namespace.tenant is None or not self._is_attached(namespace_node):

@@ -24,7 +24,7 @@ class TreeMirror:
 
     A hash stands for its whole prefix, so a dictionary is all the tree that is needed. One thread
     at a time. To keep up, ``apply`` each event of ``stream.since(mirror.next_sequence)``, and
-    ``load`` a snapshot where either raises. About 190 bytes a block.
+    ``load`` a snapshot where either raises. About 150 bytes a block.
     """
 
     def __init__(self, block_size: int) -> None:

@@ -133,7 +133,8 @@ def _partial(tree: Tree, block: bytes, node: Node, inside: int) -> tuple[int, in
         if index >= len(node.blocks) - node.in_flight:
             return 0, -1
         following = bytes(node.run[inside : inside + tree.block_bytes])
-        return shared_tokens_bytes(block, following) // TOKEN_BYTES, node.blocks[index]
+        rows = shared_tokens_bytes(block, following) // TOKEN_BYTES
+        return (rows, node.blocks[index]) if rows else (0, -1)
     found = tree.nearest_child(node, block)
     if found is None:
         return 0, -1

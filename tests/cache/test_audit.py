@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from radix_engine.cache import DEFAULT, PrefixCache, token_array
+from radix_engine.cache import DEFAULT, PrefixCache, pack, token_array
 from radix_engine.cache.audit import walk
 from radix_engine.cache.node import Node, new_root
 from tests.cache.trees import hold, ids, lease_of, make_cache, store, take
@@ -57,6 +57,36 @@ def retain_without_a_retention(cache: PrefixCache) -> None:
 
 def start_a_node_elsewhere(cache: PrefixCache) -> None:
     first_node(cache).start = 4
+
+
+def use_what_has_a_ghost_part(cache: PrefixCache) -> None:
+    cache.evict(1)
+    node = first_node(cache)
+    cache._tree.leaves.discard(node)
+    node.pins = 1
+
+
+def call_computed_blocks_in_flight(cache: PrefixCache) -> None:
+    first_node(cache).in_flight = 1
+
+
+def have_more_in_flight_than_there_are_blocks(cache: PrefixCache) -> None:
+    first_node(cache).in_flight = 3
+
+
+def call_blocks_in_flight_computed(cache: PrefixCache) -> None:
+    lease = lease_of(cache, ids(5, 2))
+    assert cache.announce(lease, pack(ids(4, 2)), take(cache, 1))
+    lease.node.in_flight = 0
+
+
+def spoil_the_books(cache: PrefixCache) -> None:
+    cache.pool._counts[0] -= 1
+
+
+def keep_more_ghosts_than_the_budget(cache: PrefixCache) -> None:
+    cache.evict(1)
+    cache._tree.ghosts.budget = 0
 
 
 def empty_a_namespace(cache: PrefixCache) -> None:
@@ -114,6 +144,12 @@ DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (miscount_what_is_retained, "0 blocks are retained, the cache counts 1"),
     (retain_without_a_retention, "retained 1 times, by 0 retentions"),
     (start_a_node_elsewhere, "follows a parent that ends at 0"),
+    (use_what_has_a_ghost_part, "is in use and has a ghost part"),
+    (call_computed_blocks_in_flight, "held by the tree, in flight, but the pool's books say"),
+    (have_more_in_flight_than_there_are_blocks, "has 2 blocks, 3 of them in flight"),
+    (call_blocks_in_flight_computed, "held by the tree, but the pool's books say otherwise"),
+    (spoil_the_books, "do not add up to 8"),
+    (keep_more_ghosts_than_the_budget, "1 blocks are ghosts, the cache counts 1"),
     (empty_a_namespace, "is a namespace and empty"),
     (change_a_key, "not what its parent calls a child"),
     (forget_a_parent, "not what its parent calls a child"),
@@ -159,3 +195,26 @@ def test_a_lease_that_is_not_as_deep_as_it_says_is_reported() -> None:
     lease = hold(cache, ids(8, 1))
     lease.num_tokens = 4
     assert cache.audit([], [lease]) == ["a lease of 4 tokens ends 8 tokens deep"]
+
+
+def test_a_node_that_is_retained_more_often_than_its_parent_is_reported() -> None:
+    cache = make_cache(32, 4)
+    store(cache, ids(16, 1))
+    cache.release(lease_of(cache, ids(9, 1)))  # split
+    cache.retain(pack(ids(8, 1)))
+    assert cache.audit([], []) == []
+    lower = next(node for node in walk(cache.root) if node.start == 8)
+    lower.retained = 2
+    problems = cache.audit([], [])
+    assert any("is pinned 0 and retained 2 times" in problem for problem in problems), problems
+
+
+def test_a_detached_tree_that_begins_in_the_middle_of_a_path_is_in_order() -> None:
+    cache = make_cache(16, 4)
+    owner = hold(cache, ids(8, 1))
+    assert cache.announce(owner, pack(ids(16, 1)[8:]), take(cache, 2))
+    sibling = lease_of(cache, ids(17, 1))
+    cache.withdraw(owner)
+    (root,) = cache.detached
+    assert next(walk(root)).start == 8
+    assert cache.audit([], [owner, sibling]) == []

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from radix_engine.cache import pack
 from radix_engine.cache.child_order import ChildOrder
 
-# Few ids, so that keys collide; among them those whose bytes sort in another order than they do, and
-# those that share bytes and are not equal.
+# Few ids, so that keys collide; among them those whose bytes sort in another order than they do,
+# and those that share bytes and are not equal.
 TOKENS = st.sampled_from([0, 1, 2, 255, 256, 257, 65536, 2**24, 2**31 - 1])
 KEYS = st.lists(TOKENS, min_size=4, max_size=4).map(tuple)
 BLOCKS = st.lists(TOKENS, max_size=4).map(tuple)
@@ -26,7 +26,7 @@ def common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
 
 
 def check(order: ChildOrder, usable: set[tuple[int, ...]], block: tuple[int, ...]) -> None:
-    """The nearest is a usable key that shares as much as any does, or none where none shares any."""
+    """The nearest is a usable key that shares as much as any does; none where none does."""
     most = max((common(key, block) for key in usable), default=0)
     found = order.nearest(pack(block))
     if not most:

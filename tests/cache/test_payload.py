@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from radix_engine.cache import Lease, PrefixCache, pack, token_array
+from radix_engine.cache import Lease, Namespace, PrefixCache, pack, token_array
 from radix_engine.cache.lease import MISSING_PAYLOAD
 from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, store, take
 
@@ -105,8 +105,8 @@ def test_parts_that_were_published_without_one_read_as_missing(
             readers.append(lease_of(cache, [*tokens, 0]))
         assert lease.payload() == expected
         assert_sound(cache, [lease, *readers])
-    for lease in (lease, *readers):
-        cache.release(lease)
+    for held in (lease, *readers):
+        cache.release(held)
     assert seen(cache, prompt) == expected
     assert seen(cache, prompt[:4]) == expected[:16]
     assert seen(cache, prompt) == expected, "and after a split"
@@ -208,8 +208,6 @@ def test_a_payload_that_does_not_fit_its_tokens_is_refused(values: int) -> None:
 
 
 def test_runs_that_crossed_a_public_path_keep_their_payload_in_both_parts() -> None:
-    from radix_engine.cache import Namespace
-
     cache = make_cache(8, SIZE)
     cache.mark_public(pack(ids(8, 1)))
     lease = cache.lease(cache.match(pack(ids(17, 1)), Namespace(tenant="one")))

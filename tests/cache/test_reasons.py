@@ -319,6 +319,14 @@ def test_a_tenants_other_namespace_is_told_below_a_public_path_too() -> None:
     assert why(cache, prompt, B) == MatchEnd(Reason.COLD, 8)
 
 
+def test_a_prompt_that_parts_inside_a_public_path_is_not_told_of_what_hangs_at_its_end() -> None:
+    cache = make_cache(64, SIZE)
+    cache.mark_public(pack(ids(12, 1)))
+    serve(cache, [*ids(12, 1), *ids(8, 2)], A)
+    assert why(cache, [*ids(4, 1), *ids(9, 2)], A_SALTED) == MatchEnd(Reason.COLD, 4)
+    assert why(cache, [*ids(12, 1), *ids(9, 2)], A_SALTED) == MatchEnd(Reason.NAMESPACE, 12)
+
+
 def test_what_has_left_the_other_namespace_is_told_no_longer() -> None:
     for flushed in (False, True):
         cache = make_cache(64, SIZE)
@@ -356,6 +364,24 @@ def test_a_branch_of_a_detached_tree_below_a_public_path_is_forgotten_with_it() 
     cache.release(waiting)
     assert_sound(cache)
     assert cache._tree.heads == {}
+
+
+def test_a_branch_that_is_withdrawn_with_the_public_path_above_it_is_forgotten() -> None:
+    cache = make_cache(64, SIZE)
+    cache.mark_public(pack(ids(8, 1)))
+    owner = cache.lease(cache.match(pack(ids(9, 1)), B))
+    assert cache.announce(owner, pack(ids(8, 1)), take(cache, 2))
+    other = cache.lease(cache.match(pack([*ids(8, 1), *ids(9, 2)]), A))
+    assert cache.announce(other, pack(ids(8, 2)), take(cache, 2))
+    cache.withdraw(owner)
+    assert cache.is_broken(other)
+    assert cache._tree.heads == {}
+    assert_sound(cache, [owner, other])
+    cache.release(other)
+    cache.release(owner)
+    assert cache._tree.heads == {}
+    assert cache.pool.free_blocks == 64
+    assert_sound(cache)
 
 
 def test_a_request_is_counted_once_however_often_it_is_looked_up() -> None:

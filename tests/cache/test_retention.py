@@ -105,9 +105,9 @@ def test_more_than_the_cap_is_refused_and_says_what_to_do() -> None:
     serve(cache, ids(16, 2))
     retain(cache, ids(24, 1))
     with pytest.raises(RetentionRefused) as refused:
-        cache.retain(pack(ids(16, 2)))
+        cache.retain(pack(ids(12, 2)))
     assert str(refused.value) == (
-        "retaining 16 more tokens would go beyond the limit of 32 (24 are retained now); "
+        "retaining 12 more tokens would go beyond the limit of 32 (24 are retained now); "
         "release a retention or wait for one to end"
     )
     assert cache.retained_blocks == 6

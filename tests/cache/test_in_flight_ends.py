@@ -1,0 +1,197 @@
+"""Blocks in flight next to a flush, and where ghosts were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from radix_engine.cache import (
+    Cause,
+    Lease,
+    PrefixCache,
+    Reason,
+    pack,
+)
+from tests.cache.requests import Clock, why
+from tests.cache.steps import ALL_OF_IT, SIZE, STARTS, announce, announce_after
+from tests.cache.trees import (
+    assert_sound,
+    hold,
+    ids,
+    lease_of,
+    make_cache,
+    store,
+    stored,
+    take,
+)
+
+# Flushed trees -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize("attached", [0, 2])
+@pytest.mark.parametrize("start", STARTS)
+def test_a_step_ends_in_the_old_tree_when_it_is_flushed_in_between(
+    start: Callable[[PrefixCache], tuple[Lease, int]], attached: int, computed: bool
+) -> None:
+    cache = make_cache(40, SIZE)
+    owner, before = start(cache)
+    assert announce_after(cache, owner, ALL_OF_IT)
+    others = [lease_of(cache, [*ALL_OF_IT, 0]) for _ in range(attached)]
+    cache.flush()
+    assert stored(cache, ALL_OF_IT) == 0
+    assert_sound(cache, [owner, *others])
+    if computed:
+        cache.commit(owner)
+    else:
+        cache.withdraw(owner)
+    assert owner.num_tokens == (20 if computed else before)
+    assert [cache.is_broken(lease) for lease in others] == [not computed] * attached
+    assert stored(cache, ALL_OF_IT) == 0
+    assert_sound(cache, [owner, *others])
+    new = hold(cache, ALL_OF_IT)
+    while others:
+        cache.release(others.pop())
+        assert_sound(cache, [owner, *others, new])
+    cache.release(owner)
+    assert cache.detached == []
+    assert cache.pool.tree_blocks == 5
+    assert_sound(cache, [new])
+
+
+def test_a_lease_from_before_a_flush_announces_nothing() -> None:
+    cache = make_cache(8, SIZE)
+    leases = [hold(cache, ids(4, 1)), lease_of(cache, ids(9, 2))]
+    cache.flush()
+    blocks = take(cache, 1)
+    for lease in leases:
+        assert not cache.announce(lease, pack(ids(4, 3)), blocks)
+        assert_sound(cache, leases, [blocks])
+
+
+def test_what_is_in_flight_at_a_flush_is_no_ghost_and_what_was_computed_is() -> None:
+    cache = make_cache(16, SIZE)
+    owner = hold(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    cache.flush()
+    assert cache.ghost_tokens == 8
+    end = why(cache, ids(17, 1))
+    assert (end.reason, end.cause, end.position, end.lost_tokens) == (
+        Reason.EVICTED,
+        Cause.FLUSH,
+        0,
+        8,
+    )
+    assert_sound(cache, [owner])
+
+
+# Ghosts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored_blocks", [0, 1, 2, 3])
+def test_a_ghost_that_was_announced_and_withdrawn_is_a_ghost_again(stored_blocks: int) -> None:
+    clock = Clock()
+    cache = make_cache(8, SIZE, clock=clock, ttl=10.0)
+    store(cache, ids(16, 1))
+    if stored_blocks:
+        cache.evict(4 - stored_blocks)
+        cause = Cause.CAPACITY
+    else:
+        clock.now = 20.0
+        cache.expire()
+        cause = Cause.TTL
+    before = why(cache, ids(17, 1))
+    assert tuple(before) == (Reason.EVICTED, stored_blocks * 4, cause, 16 - stored_blocks * 4, 0)
+    assert cache.ghost_tokens == before.lost_tokens
+    owner = announce(cache, ids(16, 1))
+    assert cache.ghost_tokens == 0
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert why(cache, ids(17, 1)) == before
+    assert cache.ghost_tokens == before.lost_tokens
+    assert_sound(cache, [owner])
+    cache.release(owner)
+    assert_sound(cache)
+    lease = announce(cache, ids(16, 1))
+    cache.commit(lease)
+    assert why(cache, ids(17, 1)).reason is Reason.FULL
+    assert_sound(cache, [lease])
+
+
+def test_of_a_ghost_that_the_run_leaves_only_the_common_part_is_stored_again() -> None:
+    cache = make_cache(16, SIZE)
+    store(cache, ids(16, 1))
+    cache.evict(4)
+    other = [*ids(8, 1), *ids(8, 2)]
+    owner = announce(cache, other)
+    assert cache.ghost_tokens == 8
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == 16
+    assert why(cache, [*ids(16, 1), 0]).lost_tokens == 16
+    assert why(cache, [*other, 0]).lost_tokens == 8, "the rest was never computed"
+    assert_sound(cache, [owner])
+
+
+def test_ghosts_below_a_withdrawn_run_that_others_hold_are_gone_and_counted_so() -> None:
+    cache = make_cache(16, SIZE)
+    store(cache, ids(24, 1))
+    cache.evict(6)
+    owner = announce(cache, ids(16, 1))
+    sibling = lease_of(cache, ids(9, 1))
+    assert cache.ghost_tokens == 8
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == 0
+    assert_sound(cache, [owner, sibling])
+    cache.release(sibling)
+    assert_sound(cache, [owner])
+    assert cache._tree.curve._length == {}, "the order of uses knows as little of them"
+
+
+@pytest.mark.parametrize("ghost_blocks", [0, 1, 2, 3])
+def test_a_withdrawn_ghost_stays_within_the_budget(ghost_blocks: int) -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=ghost_blocks)
+    store(cache, ids(16, 1))
+    cache.evict(3)
+    kept = cache.ghost_tokens
+    assert kept <= ghost_blocks * 4
+    owner = announce(cache, ids(16, 1))
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == kept
+    assert stored(cache, ids(16, 1)) == 4
+    assert_sound(cache, [owner])
+
+
+def forget_all_ghosts(cache: PrefixCache) -> None:
+    """Let others' ghosts push the present ones out."""
+    for seed in range(50, 58):
+        store(cache, ids(8, seed))
+        cache.evict(2)
+
+
+def test_what_was_never_computed_is_no_ghost_where_a_ghost_was_before() -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=4)
+    store(cache, ids(16, 1))
+    cache.evict(2)
+    lease = lease_of(cache, ids(9, 1))
+    forget_all_ghosts(cache)
+    prompt = [*ids(8, 1), *ids(8, 2)]
+    assert announce_after(cache, lease, prompt)
+    cache.withdraw(lease)
+    assert why(cache, [*prompt, 0]).reason is Reason.COLD
+    assert_sound(cache, [lease])
+
+
+def test_what_was_announced_after_a_ghost_is_not_remembered_with_it() -> None:
+    cache = make_cache(8, SIZE)
+    store(cache, ids(8, 1))
+    cache.evict(1)
+    owner = announce(cache, ids(8, 1))
+    assert announce_after(cache, owner, ids(16, 1))
+    assert_sound(cache, [owner])
+    cache.withdraw(owner)
+    assert why(cache, ids(17, 1)).lost_tokens == 4
+    assert cache.ghost_tokens == 4
+    assert_sound(cache, [owner])
