@@ -20,9 +20,10 @@ from workloads.tree_build import (
     make_ghosts,
     store_leaves,
 )
-from workloads.tree_churn import Churn, fill, run
+from workloads.tree_churn import Churn, fill
 from workloads.tree_memory import Footprint, footprint, long_runs
 from workloads.tree_operations import OPERATIONS, ROUNDS, Paths, lay_paths, measure, room_needed
+from workloads.tree_pauses import run
 
 NAME = "bench-tree"
 LEAVES = (1_000, 10_000, 40_000, 100_000)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radix_engine.cache import PrefixCache
+from radix_engine.cache import Lease, PrefixCache
 
 BLOCK = 16
 TOKEN_BYTES = 4
@@ -49,13 +49,18 @@ def tokens(rng: np.random.Generator, count: int) -> bytes:
 
 def store(cache: PrefixCache, run: bytes) -> None:
     """What a request of these tokens, whole blocks, leaves in the tree."""
+    cache.release(publish(cache, run))
+
+
+def publish(cache: PrefixCache, run: bytes) -> Lease:
+    """Store these tokens, whole blocks, and keep them leased."""
     lease = cache.lease(cache.match(run + bytes(TOKEN_BYTES)))
     rest = run[lease.num_tokens * TOKEN_BYTES :]
     blocks = cache.allocate(len(rest) // BLOCK_BYTES)
     if blocks is None:
         raise RuntimeError("the pool of the measured cache is too small")
     cache.publish(lease, rest, blocks)
-    cache.release(lease)
+    return lease
 
 
 def empty_tree(leaves: int, room: int, seed: int = 0) -> GrownTree:

@@ -6,25 +6,21 @@ blocks, announced and committed (or withdrawn, where it was aborted), then publi
 generated and ends. The pool is full, so that most allocations evict. Each request lasts a second of
 the cache's clock; now and then comes a quiet time, after which what was idle for too long expires.
 
-Times are the thread's own CPU time, so that what other processes do is not in them. Python's
-garbage collector runs as in the server, within the operation that happens to set it off.
+Times are the thread's own CPU time, so that what other processes do is not in them.
 """
 
 from __future__ import annotations
 
-import gc
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic, thread_time_ns
+from time import thread_time_ns
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from radix_engine.cache import Lease, PrefixCache
-from server.garbage import GarbageCollector, tame_garbage_collector
 from workloads.tree_build import BLOCK, BLOCK_BYTES, TOKEN_BYTES, Progress, store, tokens
 
 P = ParamSpec("P")
@@ -111,7 +107,7 @@ class Churn:
 
     def store_leaf(self) -> None:
         """A leaf below a head, with its part of the blocks; not timed."""
-        self.clock.now += 1.0
+        self.clock.now += IDLE_LIMIT  # so that the oldest is as old in the end as in churn
         head = self._heads[int(self._rng.integers(len(self._heads)))]
         blocks = 1 + int(self._rng.integers(FILL_BLOCKS))
         store(self.cache, head + tokens(self._rng, blocks * BLOCK))
@@ -168,36 +164,6 @@ class Churn:
         self._ended.append(known)
 
 
-@dataclass(slots=True)
-class Collections:
-    """Milliseconds of each collection of garbage, by generation."""
-
-    taken: tuple[list[float], list[float], list[float]] = field(
-        default_factory=lambda: ([], [], [])
-    )
-    _start: int = 0
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._start = thread_time_ns()
-        else:
-            self.taken[info["generation"]].append((thread_time_ns() - self._start) / 1e6)
-
-
-@contextmanager
-def collector_as_in_the_server() -> Iterator[tuple[GarbageCollector, Collections]]:
-    """Python's garbage collector as the server sets it; afterwards as it was."""
-    thresholds, collections = gc.get_threshold(), Collections()
-    collector = tame_garbage_collector()
-    gc.callbacks.append(collections)
-    try:
-        yield collector, collections
-    finally:
-        gc.callbacks.remove(collections)
-        gc.unfreeze()
-        gc.set_threshold(*thresholds)
-
-
 def fill(churn: Churn, progress: Progress) -> None:
     """Fill the pool with as many leaves as churn will keep, then let the first requests run."""
     for _ in range(churn.leaves):
@@ -206,93 +172,3 @@ def fill(churn: Churn, progress: Progress) -> None:
     for _ in range(10 * RUNNING):
         churn.step()
     churn.times = Times()
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How often an operation was timed, and microseconds."""
-
-    count: int
-    median_us: float
-    p99_us: float
-    longest_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was measured in a churn.
-
-    ``longest``: the longest single operations, longest first: (kind, milliseconds, how many of its
-    kind came before). ``collections``: of garbage, by generation: how many, and the longest in
-    milliseconds. ``full_collection``: how many objects one had to look at in the end, and its
-    milliseconds; the server does it when it is idle.
-    """
-
-    seconds: float
-    requests: int
-    leaves_before: int
-    leaves_after: int
-    evicted_blocks: int
-    expired_blocks: int
-    operations: dict[str, Spread]
-    longest: list[tuple[str, float, int]]
-    collections: list[tuple[int, float]]
-    full_collection: tuple[int, float]
-
-    @property
-    def longest_ms(self) -> float:
-        """The longest single operation."""
-        return max(spread.longest_us for spread in self.operations.values()) / 1000
-
-
-def run(churn: Churn, seconds: float, progress: Callable[[float], object]) -> Report:
-    """Churn for so many seconds. ``progress`` is told the seconds gone by since it last was."""
-    counters = churn.cache.counters
-    before = (churn.requests, counters.evicted_blocks, counters.expired_blocks)
-    leaves = churn.stored_leaves()
-    with collector_as_in_the_server() as (collector, collections):
-        told = start = monotonic()
-        while (now := monotonic()) - start < seconds:
-            if now - told > 0.5:
-                progress(now - told)
-                told = now
-            churn.step()
-            churn.times.timed("collect", collector.between_steps)
-        in_use = [(len(taken), max(taken, default=0.0)) for taken in collections.taken]
-        objects = len(gc.get_objects())
-        gc.collect()  # as when the server is idle
-    return Report(
-        seconds=seconds,
-        requests=churn.requests - before[0],
-        leaves_before=leaves,
-        leaves_after=churn.stored_leaves(),
-        evicted_blocks=counters.evicted_blocks - before[1],
-        expired_blocks=counters.expired_blocks - before[2],
-        operations={kind: spread(taken) for kind, taken in sorted(churn.times.by_kind.items())},
-        longest=longest(churn.times, 20),
-        collections=in_use,
-        full_collection=(objects, collections.taken[2][-1]),
-    )
-
-
-def spread(taken: array[int]) -> Spread:
-    """Of nanoseconds."""
-    microseconds = np.frombuffer(taken, np.int64) / 1000
-    return Spread(
-        len(taken),
-        float(np.median(microseconds)),
-        float(np.percentile(microseconds, 99)),
-        float(microseconds.max()),
-    )
-
-
-def longest(times: Times, count: int) -> list[tuple[str, float, int]]:
-    """The ``count`` longest operations of at least half a millisecond: (kind, milliseconds, place
-    among its kind), longest first."""
-    every = [
-        (kind, nanoseconds / 1e6, place)
-        for kind, taken in times.by_kind.items()
-        for place, nanoseconds in enumerate(taken)
-        if nanoseconds > 500_000
-    ]
-    return sorted(every, key=lambda one: -one[1])[:count]

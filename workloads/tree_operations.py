@@ -18,6 +18,7 @@ from workloads.tree_build import (
     TOKEN_BYTES,
     GrownTree,
     Progress,
+    publish,
     store,
     tokens,
 )
@@ -35,8 +36,9 @@ _SUMS = 100  # sums in one measurement, since one takes less than a microsecond
 class Paths:
     """What the operations work on, beside the leaves.
 
-    ``turns``: a prompt of LONG tokens over DEPTH nodes, as a conversation leaves it that was stored
-    turn by turn. ``forks``: the same, with a second branch at each node, which was used last.
+    ``turns``: a prompt of LONG tokens over DEPTH nodes, none with a second branch, as turns leave
+    it of which each began before the last one had ended. ``forks``: the same, with a second branch
+    at each node, which was used last.
     ``one``: LONG tokens in one node. ``edges``: runs to cut in two.
     """
 
@@ -70,11 +72,13 @@ def lay_paths(tree: GrownTree, rounds: int) -> Paths:
     """Store what the operations need."""
     turns, forks, one = (tokens(tree.rng, LONG) for _ in range(3))
     turn = len(turns) // DEPTH
-    for end in range(turn, LONG * TOKEN_BYTES + 1, turn):
-        store(tree.cache, turns[:end])
-        store(tree.cache, forks[:end])
+    for run in (turns, forks):
+        # While a turn's lease is held, the next one cannot make its node longer.
+        leases = [publish(tree.cache, run[:end]) for end in range(turn, len(run) + 1, turn)]
+        for lease in leases:
+            tree.cache.release(lease)
     # The deepest first, so that in the end each fork was last passed towards its side branch.
-    for end in range(LONG * TOKEN_BYTES - turn, 0, -turn):
+    for end in range(len(forks) - turn, 0, -turn):
         store(tree.cache, forks[:end] + tokens(tree.rng, BLOCK))
     store(tree.cache, one)
     edges = [tokens(tree.rng, SPLIT_RUN) for _ in range(SPLITS * rounds)]

@@ -22,7 +22,7 @@ _STYLES = (
     ("#000000", "X"),
     ("#7F7F7F", "*"),
 )
-_LEAST_GAP = 0.055  # between two labels, in heights of the panel
+_LEAST_GAP = 0.042  # between two labels, in heights of the panel
 
 
 def draw(
@@ -75,14 +75,34 @@ def _label_lines(axes: plt.Axes, end: int, medians: Mapping[str, Sequence[float]
             fontsize=9,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6},
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "relpos": (0.0, 0.5)},
         )
 
 
 def spread_out(places: Sequence[float], gap: float) -> list[float]:
-    """The same places, in the same order, at least ``gap`` apart; moved upwards where they must."""
+    """Places at least ``gap`` apart, in the order of the given ones and near to them.
+
+    Those that are too close together move away from their middle.
+    """
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    groups: list[list[int]] = []
+    for index in order:
+        groups.append([index])
+        while len(groups) > 1 and _highest(groups[-2], places, gap) + gap > _lowest(
+            groups[-1], places, gap
+        ):
+            groups[-2:] = [groups[-2] + groups[-1]]
     result = list(places)
-    below = float("-inf")
-    for index in sorted(range(len(places)), key=lambda index: places[index]):
-        result[index] = below = max(places[index], below + gap)
+    for group in groups:
+        low = _lowest(group, places, gap)
+        for step, index in enumerate(group):
+            result[index] = low + gap * step
     return result
+
+
+def _lowest(group: Sequence[int], places: Sequence[float], gap: float) -> float:
+    return sum(places[index] for index in group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def _highest(group: Sequence[int], places: Sequence[float], gap: float) -> float:
+    return _lowest(group, places, gap) + gap * (len(group) - 1)

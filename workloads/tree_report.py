@@ -8,9 +8,9 @@ import numpy as np
 
 from workloads.results import Figure, number, table
 from workloads.tree_build import GHOSTS_PER_BLOCK
-from workloads.tree_churn import Report
 from workloads.tree_memory import Footprint
 from workloads.tree_operations import OPERATIONS
+from workloads.tree_pauses import Report
 
 Medians = Mapping[int, Mapping[str, float]]
 """Microseconds by leaves and by name of operation."""
@@ -31,8 +31,9 @@ NOTES = (
     "operations: wall time by perf_counter_ns, its own cost subtracted, median of all samples; "
     "the sizes take turns",
     "match, lease + release, publish and the memory's token are those of the largest tree",
-    "match 64k, 64 turns: a conversation stored turn by turn; 64 forks: a side branch at every "
-    "node, which was used last",
+    "match 64k, 64 turns: a path of 64 nodes without side branches; 64 forks: a side branch at "
+    "every node, which was used last; lease + release: on the first of these",
+    "evict: in a tree that has all the ghosts it may, so that as many are dropped as come",
     f"ghosts: {GHOSTS_PER_BLOCK} evicted blocks remembered for each block, the cache's default",
     "memory: sys.getsizeof summed over all objects reachable from the cache; the figure is for "
     "runs of 1,024 tokens, with ghosts",

@@ -18,9 +18,10 @@ def evict(tree: Tree, count: int) -> int:
     """Take up to ``count`` unpinned blocks back; see `PrefixCache.evict`."""
     freed = token_array()
     now = tree.clock()
-    leaves = tree.leaves
-    while len(freed) < count and (leaf := leaves.victim(now)) is not None:
-        _take(tree, leaf, count - len(freed), Cause.CAPACITY, now, freed)
+    victim = tree.leaves.victim
+    left = count
+    while left > 0 and (leaf := victim(now)) is not None:
+        left -= _take(tree, leaf, left, Cause.CAPACITY, now, freed)
     _done(tree, freed)
     tree.counters.evicted_blocks += len(freed)
     return len(freed)
@@ -41,28 +42,35 @@ def expire(tree: Tree, ttl: float) -> int:
     return len(freed)
 
 
-def _take(tree: Tree, leaf: Node, count: int, cause: Cause, now: float, freed: array[int]) -> None:
-    """Take up to ``count`` blocks off a leaf's tail."""
-    keep = max(0, len(leaf.blocks) - count)
-    taken = len(leaf.blocks) - keep
-    freed.extend(leaf.blocks[keep:])
+def _take(tree: Tree, leaf: Node, count: int, cause: Cause, now: float, freed: array[int]) -> int:
+    """Take up to ``count`` blocks off a leaf's tail; how many."""
+    blocks = leaf.blocks
+    taken = len(blocks)
+    whole = taken <= count
+    if whole:
+        tree.leaves.discard(leaf)
+        freed.extend(blocks)
+        del blocks[:]
+    else:
+        keep, taken = taken - count, count
+        freed.extend(blocks[keep:])
+        del blocks[keep:]
     if leaf.hashes:
         namespace, _ = chain_before(leaf)
         assert tree.events is not None
-        tree.events.removed(namespace, leaf.hashes[keep * 32 :])
-        leaf.hashes = leaf.hashes[: keep * 32]
+        kept = len(blocks) * 32
+        tree.events.removed(namespace, leaf.hashes[kept:])
+        leaf.hashes = leaf.hashes[:kept]
     if leaf.retained:
         tree.retained_blocks -= taken
-    if not keep:
-        tree.leaves.discard(leaf)
-    del leaf.blocks[keep:]
     leaf.cause = cause
     tree.ghosts.add(leaf, taken)
-    if not keep:
+    if whole:
         tree.child_emptied(leaf)
         tree.leaves.rule.removed(leaf, now)
         if leaf.retained:
             tree.on_retained_emptied(leaf)
+    return taken
 
 
 def _done(tree: Tree, freed: array[int]) -> None:

@@ -6,25 +6,25 @@ kept. They stay in the tree as the part of a node's run that has no blocks.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
-from radix_engine.cache.node import Node, ghost_blocks
+from radix_engine.cache.node import Node, ghost_blocks, new_root
 
 
 class Ghosts:
-    """Which ghosts there are, oldest eviction first, within a budget in blocks' worth of tokens.
+    """Which ghosts there are, within a budget in blocks' worth of tokens.
 
-    An entry of the queue is good while the node's ``stamp`` is the entry's; a node that is evicted
-    from again, or stored again, gets another. ``on_forget`` is told (node, blocks) before a ghost
-    part is dropped, ``destroy`` takes a node without blocks and children out of the tree.
+    The nodes with a ghost part form a linked list, the one evicted from longest ago first. What a
+    split cuts off above a ghost is not in it, and goes when all below it has gone. ``on_forget`` is
+    told (tick, blocks) before ghosts are dropped, ``destroy`` takes a node without blocks and
+    children out of the tree.
     """
 
     def __init__(
         self,
         budget_blocks: int,
         block_bytes: int,
-        on_forget: Callable[[Node, int], None],
+        on_forget: Callable[[int, int], None],
         destroy: Callable[[Node], None],
     ) -> None:
         self.budget = budget_blocks
@@ -32,8 +32,8 @@ class Ghosts:
         self._block_bytes = block_bytes
         self._on_forget = on_forget
         self._destroy = destroy
-        self._queue: deque[tuple[int, Node]] = deque()
-        self._stamp = 0
+        self._ends = ends = new_root(0.0)  # stands before the oldest and after the newest
+        ends.older_ghost = ends.newer_ghost = ends
 
     def add(self, node: Node, blocks: int) -> None:
         """The last ``blocks`` in memory of a node were evicted: they are now its ghost part's
@@ -42,51 +42,73 @@ class Ghosts:
         Cost: constant.
         """
         self.blocks += blocks
-        self._stamp += 1
-        node.stamp = self._stamp
-        self._queue.append((self._stamp, node))
+        if node.newer_ghost is not None:
+            _unlink(node)
+        ends = self._ends
+        last = ends.older_ghost
+        assert last is not None
+        node.older_ghost, node.newer_ghost = last, ends
+        last.newer_ghost = ends.older_ghost = node
 
-    def revived(self, blocks: int) -> None:
-        """So many ghost blocks are stored again."""
+    def revived(self, node: Node, blocks: int) -> None:
+        """The ghost part of a node, so many blocks, is stored again or has been dropped."""
         self.blocks -= blocks
+        _unlink(node)
 
     def prune(self) -> None:
         """Drop the oldest until the budget holds. Cost: amortised constant for a ghost added."""
-        block_bytes = self._block_bytes
-        while self.blocks > self.budget:
-            stamp, node = self._queue.popleft()
-            ghosts = ghost_blocks(node, block_bytes)
-            if node.stamp != stamp or not ghosts or node.children:
+        ends, block_bytes = self._ends, self._block_bytes
+        while (excess := self.blocks - self.budget) > 0:
+            node = ends.newer_ghost
+            assert node is not None
+            ghosts = len(node.run) // block_bytes - len(node.blocks)
+            if node.children or not ghosts:
+                _unlink(node)
                 continue
             # An eighth at least, since what stays of a long run is copied.
-            drop = min(ghosts, max(self.blocks - self.budget, ghosts // 8))
-            self._on_forget(node, drop)
+            drop = min(ghosts, max(excess, ghosts // 8)) if ghosts > 1 else 1
+            self._on_forget(node.tick, drop)
             self.blocks -= drop
-            if drop < ghosts or node.blocks:
-                node.run = node.run[: len(node.run) - drop * block_bytes]
-                node.payload = node.payload[: len(node.run)]
-                if drop < ghosts:
-                    self._queue.appendleft((stamp, node))
-                else:
-                    node.cause = None
-                continue
-            self._drop_emptied(node, stamp)
+            if drop == ghosts:
+                _unlink(node)
+                if not node.blocks:
+                    parent = node.parent
+                    self._destroy(node)
+                    if parent is not None and not parent.blocks and not parent.children:
+                        self._drop_emptied(parent)
+                    continue
+                node.cause = None
+            node.run = node.run[: len(node.run) - drop * block_bytes]
+            node.payload = node.payload[: len(node.run)]
 
     def clear(self) -> None:
         """Forget that there are any."""
         self.blocks = 0
-        self._queue.clear()
+        ends = self._ends
+        node = ends.newer_ghost
+        while node is not None and node is not ends:
+            following = node.newer_ghost
+            node.older_ghost = node.newer_ghost = None
+            node = following
+        ends.older_ghost = ends.newer_ghost = ends
 
-    def _drop_emptied(self, node: Node, stamp: int) -> None:
-        """Destroy a node without tokens; and what was cut off above it and is as old."""
-        while True:
+    def _drop_emptied(self, top: Node) -> None:
+        """Destroy what was cut off above a ghost that has gone, and is not in the list itself."""
+        node: Node | None = top
+        while node is not None and node.run and not node.blocks and not node.children:
+            if node.newer_ghost is not None:
+                return
+            ghosts = ghost_blocks(node, self._block_bytes)
+            self._on_forget(node.tick, ghosts)
+            self.blocks -= ghosts
             parent = node.parent
             self._destroy(node)
-            if parent is None or parent.blocks or parent.children or not parent.run:
-                return
-            if parent.stamp > stamp:
-                return  # has an entry of its own, further back
-            ghosts = ghost_blocks(parent, self._block_bytes)
-            self._on_forget(parent, ghosts)
-            self.blocks -= ghosts
             node = parent
+
+
+def _unlink(node: Node) -> None:
+    """Take a node out of the list, if it is in it."""
+    older, newer = node.older_ghost, node.newer_ghost
+    if older is not None and newer is not None:
+        older.newer_ghost, newer.older_ghost = newer, older
+        node.older_ghost = node.newer_ghost = None

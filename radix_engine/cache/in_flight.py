@@ -146,9 +146,8 @@ def _drop_ghosts(tree: Tree, top: Node) -> None:
     for node in reversed(order):
         if not node.blocks and node.run:
             blocks = len(node.run) // tree.block_bytes
-            tree.ghosts.revived(blocks)
+            tree.ghosts.revived(node, blocks)
             tree.curve.forget(node.tick, blocks)
-            node.stamp = 0
             tree.destroy(node)
         elif node.cause is not None:
             tree.curve.forget(node.tick, node.in_flight)

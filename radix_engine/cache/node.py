@@ -27,9 +27,10 @@ class Node:
     ``stored_children``: the children that hold blocks (a namespace: whose children do). ``tick``
     orders the ends of accesses (the cache's own counter; 0 before the first one has ended);
     ``last_used`` is the same in seconds. ``hits``: the leases that were served through this node.
-    ``hot``: the child that was used last. ``rank`` belongs to the eviction rule, ``stamp`` to the
-    ghosts, ``retained`` (how many retentions cover it) to the retentions. ``payload``: 4 bytes a
-    token that go with the run, ``hashes``: 32 bytes a block for events, both empty where unused.
+    ``hot``: the child that was used last. ``rank``, ``older`` and ``newer`` belong to the eviction
+    rule, ``older_ghost`` and ``newer_ghost`` to the ghosts, ``retained`` (how many retentions cover
+    it) to the retentions. ``payload``: 4 bytes a token that go with the run, ``hashes``: 32 bytes a
+    block for events, both empty where unused.
     """
 
     __slots__ = (
@@ -42,6 +43,10 @@ class Node:
         "in_flight",
         "last_used",
         "namespace",
+        "newer",
+        "newer_ghost",
+        "older",
+        "older_ghost",
         "order",
         "parent",
         "payload",
@@ -49,7 +54,6 @@ class Node:
         "rank",
         "retained",
         "run",
-        "stamp",
         "start",
         "stored_children",
         "tick",
@@ -73,7 +77,10 @@ class Node:
         self.hits = 0
         self.rank = 0
         self.cause: Cause | None = None  # of the first block of the ghost part
-        self.stamp = 0
+        self.older: Node | None = None
+        self.newer: Node | None = None
+        self.older_ghost: Node | None = None
+        self.newer_ghost: Node | None = None
         self.retained = 0
         self.namespace: Namespace | None = None
         self.payload = b""
@@ -132,7 +139,7 @@ def split(node: Node, at_bytes: int, block_bytes: int) -> Node:
     upper.pins, upper.tick, upper.last_used = node.pins, node.tick, node.last_used
     upper.hits, upper.rank, upper.retained = node.hits, node.rank, node.retained
     if cut > len(node.blocks) - node.in_flight:  # else it has no ghost part, nor had one
-        upper.cause, upper.stamp = node.cause, node.stamp
+        upper.cause = node.cause
     parent.children[bytes(node.run[:block_bytes])] = upper
     if parent.hot is node:
         parent.hot = upper

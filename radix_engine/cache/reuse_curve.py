@@ -24,11 +24,9 @@ most once, and the blocks inside can be fewer than the size.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-# The list of ticks is rebuilt when more than half of it and this many are without blocks.
-_SLACK = 64
+from radix_engine.cache.tick_table import TickTable
 
 
 class ReuseCurve:
@@ -47,9 +45,7 @@ class ReuseCurve:
         "_length",
         "_marks",
         "_newest",
-        "_next",
         "_room",
-        "_ticks",
         "hit_tokens",
         "prompt_tokens",
         "sizes",
@@ -62,13 +58,11 @@ class ReuseCurve:
         self.prompt_tokens = 0
         self.hit_tokens = [0] * len(self.sizes)
         self._newest = 0
-        self._length: dict[int, int] = {}  # tick: blocks of its chain, if any; ascending
-        self._ticks: list[int] = []  # the same ticks, and some whose blocks are gone; ascending
+        self._length = TickTable()  # blocks of each tick's chain, if any
         # Per size. A larger memory holds all that a smaller one does, so marks do not ascend.
         self._marks = [0] * len(self.sizes)  # all newer ticks are inside, all older ones outside
         self._ends = [0] * len(self.sizes)  # how many blocks of the mark's own tick are inside
         self._room = list(self.sizes)  # how many blocks more than those inside there is room for
-        self._next = [0] * len(self.sizes)  # where in _ticks those newer than the mark begin
 
     def touch(self, groups: Iterable[tuple[int, int]], tick: int, blocks: int) -> None:
         """A path of ``blocks`` blocks from the root now carries ``tick``.
@@ -90,14 +84,11 @@ class ReuseCurve:
         room = self._room
         new = blocks
         for old, count in groups:
-            known = length.get(old)
-            if known is None:
+            known = length.take(old, count)
+            if not known:
                 continue
-            if count < known:
-                length[old] = known - count
-            else:
+            if count > known:
                 count = known
-                del length[old]
             new -= count
             for place, mark in enumerate(marks):
                 if old > mark:
@@ -111,14 +102,8 @@ class ReuseCurve:
                     else:
                         ends[place] = 0
                         room[place] -= count - end
-        ticks = self._ticks
         if blocks > 0:
-            length[tick] = blocks
-            ticks.append(tick)
-            if len(ticks) > 2 * len(length) + _SLACK:
-                self._ticks = ticks = list(length)
-                self._next = [bisect_right(ticks, mark) for mark in marks]
-        following = self._next
+            length.append(tick, blocks)
         for place, free in enumerate(room):
             if free >= new:
                 room[place] = free - new
@@ -129,14 +114,11 @@ class ReuseCurve:
             if excess > end:
                 # On to the chain in which the excess ends. At least one of its blocks leaves;
                 # smaller memories have lost that one before, so marks still do not ascend.
-                index = following[place]
+                mark = marks[place]
                 while excess > end:
                     excess -= end
-                    mark = ticks[index]
-                    end = length.get(mark, 0)
-                    index += 1
+                    mark, end = length.after(mark)
                 marks[place] = mark
-                following[place] = index
             ends[place] = end - excess
 
     def forget(self, tick: int, blocks: int) -> None:
@@ -144,19 +126,20 @@ class ReuseCurve:
         are fewer; tick 0 has none. What lay below them has been forgotten before. Memories that
         held them have room from now on. Cost: the sizes.
         """
-        known = self._length.get(tick)
-        if known is None or blocks <= 0:
+        if blocks <= 0:
             return
-        if blocks < known:
-            left = known - blocks
-            self._length[tick] = left
-        else:
-            left = 0
-            del self._length[tick]
-        for place, mark in enumerate(self._marks):
+        known = self._length.take(tick, blocks)
+        if not known:
+            return
+        left = known - blocks if blocks < known else 0
+        # Mostly what is forgotten is old, and outside of all but the largest memories.
+        for place in range(len(self._marks) - 1, -1, -1):
+            mark = self._marks[place]
+            if tick < mark:
+                return
             if tick > mark:
                 self._room[place] += known - left
-            elif tick == mark and self._ends[place] > left:
+            elif self._ends[place] > left:
                 self._room[place] += self._ends[place] - left
                 self._ends[place] = left
 
@@ -191,7 +174,7 @@ class ReuseCurve:
                     place = self._count(place, tick, last, start, covered, block_size)
                 last = tick
                 start = covered
-                limit = covered + length.get(tick, 0)
+                limit = covered + length.get(tick)
             covered += count
             if covered > limit:
                 covered = limit
@@ -202,9 +185,8 @@ class ReuseCurve:
         """The memory was emptied: nothing is known any more. Totals stay, and so does the last
         tick."""
         self._length.clear()
-        self._ticks.clear()
         self._room[:] = self.sizes
-        for counts in (self._marks, self._ends, self._next):
+        for counts in (self._marks, self._ends):
             counts[:] = [0] * len(counts)
 
     def hit_rates(self) -> list[float]:

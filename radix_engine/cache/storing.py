@@ -153,8 +153,7 @@ class _Store:
         emptied = not node.blocks
         first = len(node.blocks)
         node.blocks.extend(blocks)
-        tree.ghosts.revived(len(blocks))
-        node.stamp = 0
+        tree.ghosts.revived(node, len(blocks))
         if self.in_flight:
             node.in_flight = len(blocks)  # the cause stays, for the case that it is withdrawn
         else:

@@ -47,8 +47,8 @@ class Tree:
         self.root = new_root(clock())
         self.detached: list[Node] = []
         self.leaves = LeafIndex(rule, by_age=by_age)
-        self.ghosts = Ghosts(ghost_blocks, self.block_bytes, self._forget, self.destroy)
         self.curve = ReuseCurve([max(1, int(num_blocks * share)) for share in CURVE_SHARES])
+        self.ghosts = Ghosts(ghost_blocks, self.block_bytes, self.curve.forget, self.destroy)
         # How many stored branches begin with a block, by tenant: to tell a miss from a miss in the
         # wrong one of a tenant's namespaces.
         self.heads: dict[str, Counter[tuple[int, bytes]]] = {}
@@ -110,10 +110,12 @@ class Tree:
 
     def child_emptied(self, node: Node) -> None:
         """A node lost its last block; its parent may be a leaf from now on."""
-        self.note(node)
         parent = node.parent
-        if parent is not None and parent.namespace is not None:
-            self.count_head(parent, node, -1)
+        if parent is not None:
+            if parent.order is not None:
+                parent.order.note(first_block(node, self.block_bytes))
+            if parent.namespace is not None:
+                self.count_head(parent, node, -1)
         while parent is not None:
             parent.stored_children -= 1
             if parent.stored_children:
@@ -125,7 +127,10 @@ class Tree:
             parent = parent.parent
 
     def destroy(self, node: Node) -> None:
-        """Take a node without blocks and children out; a namespace that is then empty, too."""
+        """Take a node without blocks and children out; a namespace that is then empty, too.
+
+        The parent's order of children knows already: it lists only those with blocks.
+        """
         parent = node.parent
         while parent is not None:
             key = first_block(node, self.block_bytes)
@@ -133,8 +138,6 @@ class Tree:
             node.parent = None
             if parent.hot is node:
                 parent.hot = None
-            if parent.order is not None:
-                parent.order.note(key)
             if parent.namespace is None or parent.children:
                 return
             node, parent = parent, parent.parent
@@ -197,9 +200,6 @@ class Tree:
         while node is not None and node.parent is not None:
             node = node.parent
         return node is self.root
-
-    def _forget(self, node: Node, blocks: int) -> None:
-        self.curve.forget(node.tick, blocks)
 
     def count_head(self, namespace_node: Node, node: Node, change: int) -> None:
         """A namespace of the attached tree has one more stored branch, ``node``, or one less."""

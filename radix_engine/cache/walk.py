@@ -11,25 +11,26 @@ from radix_engine.cache.tree import Tree, shared_tokens_bytes
 
 # Slicing a run out of the prompt and comparing is quicker than ``startswith`` for short runs; a
 # long slice has to be allocated anew each time.
-_LONG_RUN = 1 << 15
+_LONG_RUN = 1 << 10
 
 
 def descend(start: Node, tokens: bytes, at: int, block_bytes: int) -> tuple[Node, int, int]:
     """Follow the prompt from byte ``at``, at the end of ``start``, as far as its tokens are known.
 
     Returns the node it ends in, how many bytes of that node's run it shares (whole blocks) and the
-    position in bytes. Ghosts are followed like the rest. Cost: a look-up and a compare an edge; the
-    child used last is tried first, which saves the look-up.
+    position in bytes. Ghosts are followed like the rest. Cost: a look-up and a compare an edge;
+    where no more than one child holds blocks, the one used last is tried first, without a look-up.
     """
     node = start
     starts = tokens.startswith
     while True:
-        child = node.hot
+        child = node.hot if node.stored_children < 2 else None
         if child is not None:
             run = child.run
-            end = at + len(run)
-            if tokens[at:end] == run if end - at < _LONG_RUN else starts(run, at):
-                node, at = child, end
+            size = len(run)
+            if starts(run, at) if size > _LONG_RUN else tokens[at : at + size] == run:
+                node = child
+                at += size
                 continue
         child = node.children.get(tokens[at : at + block_bytes])
         if child is None:

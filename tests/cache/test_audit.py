@@ -44,7 +44,7 @@ def miscount_children(cache: PrefixCache) -> None:
 
 
 def miscount_ghosts(cache: PrefixCache) -> None:
-    cache._tree.ghosts.revived(1)
+    cache._tree.ghosts.blocks -= 1
 
 
 def miscount_what_is_retained(cache: PrefixCache) -> None:

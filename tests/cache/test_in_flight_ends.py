@@ -17,6 +17,7 @@ from tests.cache.requests import Clock, why
 from tests.cache.steps import ALL_OF_IT, SIZE, STARTS, announce, announce_after
 from tests.cache.trees import (
     assert_sound,
+    edges,
     hold,
     ids,
     lease_of,
@@ -146,7 +147,7 @@ def test_ghosts_below_a_withdrawn_run_that_others_hold_are_gone_and_counted_so()
     assert_sound(cache, [owner, sibling])
     cache.release(sibling)
     assert_sound(cache, [owner])
-    assert cache._tree.curve._length == {}, "the order of uses knows as little of them"
+    assert not cache._tree.curve._length, "the order of uses knows as little of them"
 
 
 @pytest.mark.parametrize("ghost_blocks", [0, 1, 2, 3])
@@ -195,3 +196,51 @@ def test_what_was_announced_after_a_ghost_is_not_remembered_with_it() -> None:
     assert why(cache, ids(17, 1)).lost_tokens == 4
     assert cache.ghost_tokens == 4
     assert_sound(cache, [owner])
+
+
+def test_ghosts_that_come_back_push_out_older_ones_when_the_budget_is_full() -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=3)
+    store(cache, ids(12, 1))
+    cache.evict(3)
+    owner = announce(cache, ids(12, 1))
+    store(cache, ids(12, 2))
+    cache.evict(3)
+    assert cache.ghost_tokens == 12
+    cache.withdraw(owner)
+    assert cache.ghost_tokens == 12
+    assert_sound(cache, [owner])
+    assert why(cache, ids(13, 1)).lost_tokens == 12
+    assert why(cache, ids(13, 2)).reason is Reason.COLD
+
+
+def test_ghosts_below_what_is_in_flight_are_gone_after_a_flush() -> None:
+    cache = make_cache(16, SIZE)
+    store(cache, ids(24, 1))
+    cache.evict(6)
+    owner = announce(cache, ids(8, 1))
+    sibling = announce(cache, ids(16, 1))
+    assert cache.ghost_tokens == 8
+    cache.flush()
+    assert cache.ghost_tokens == 0
+    assert_sound(cache, [owner, sibling])
+    cache.commit(owner)
+    cache.release(owner)
+    assert_sound(cache, [sibling])
+    cache.release(sibling)
+    assert cache.pool.free_blocks == 16
+    assert_sound(cache)
+
+
+@pytest.mark.parametrize("ghost_blocks", [0, 4])
+def test_a_run_that_had_a_ghost_part_grows_in_place_like_any_other(ghost_blocks: int) -> None:
+    cache = make_cache(8, SIZE, ghost_blocks=ghost_blocks)
+    store(cache, ids(16, 1))
+    cache.evict(2)
+    owner = lease_of(cache, ids(17, 1))
+    assert owner.num_tokens == 8
+    for end in (16, 24):
+        assert announce_after(cache, owner, ids(end, 1))
+        cache.commit(owner)
+        assert_sound(cache, [owner])
+    grown = ids(24, 1)[8:] if ghost_blocks else ids(24, 1)  # the ghost was a node of its own
+    assert grown in edges(cache)

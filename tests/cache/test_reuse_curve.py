@@ -411,7 +411,7 @@ def test_a_path_used_forever_leaves_nothing_behind_to_pass_over() -> None:
     curve.touch([], 1, 3)
     for tick in range(2, 2_000):
         curve.touch([(tick - 1 if tick > 2 else 0, 1)], tick, 1)
-    assert len(curve._ticks) <= 100
+    assert len(curve._length) <= 100
     assert hits(curve, [(1, 3)]) == [1, 3]
     curve.touch([], 2_000, 3)
     assert hits(curve, [(1, 3)]) == [0, 0]
@@ -422,7 +422,6 @@ def test_paths_without_blocks_leave_nothing_behind() -> None:
     curve = ReuseCurve([2])
     for tick in range(1, 500):
         curve.touch([], tick, 0)
-    assert not curve._ticks
     assert not curve._length
 
 
@@ -434,7 +433,7 @@ def test_memories_end_at_the_right_path_after_many_older_ones_are_gone() -> None
         curve.forget(tick, 2)
     for tick in range(101, 301):  # the last path again and again
         curve.touch([(tick - 1, 2)], tick, 2)
-    assert len(curve._ticks) < 100
+    assert len(curve._length) < 100
     curve.touch([], 301, 1)
     assert hits(curve, [(300, 2)]) == [2, 2]
     assert hits(curve, [(99, 2)]) == [0, 2]

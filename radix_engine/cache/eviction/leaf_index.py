@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from radix_engine.cache.eviction.lru import LruLeaves
 from radix_engine.cache.eviction.rule import EvictionRule
+from radix_engine.cache.eviction.rules import OldestLeaves
 from radix_engine.cache.node import Node
 
 
@@ -16,7 +17,7 @@ class LeafIndex:
     def __init__(self, rule: EvictionRule, *, by_age: bool) -> None:
         self.rule = rule
         self.retained = LruLeaves()
-        self._own_ages = LruLeaves() if by_age and not isinstance(rule, LruLeaves) else None
+        self._own_ages = OldestLeaves() if by_age and not isinstance(rule, LruLeaves) else None
 
     def add(self, leaf: Node, now: float) -> None:
         """A leaf may be evicted from now on."""

@@ -87,6 +87,14 @@ class FifoLeaves(SortedLeaves):
         return leaf.rank
 
 
+class OldestLeaves(SortedLeaves):
+    """The one idle for longest goes first: LRU, for leaves that another rule has linked already."""
+
+    def score(self, leaf: Node) -> int:
+        """All are worth the same."""
+        return 0
+
+
 class PriorityLeaves(SortedLeaves):
     """The lowest priority goes first. A path has the highest one of all requests that used it."""
 
