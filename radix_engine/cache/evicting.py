@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.node import Node
 from radix_engine.cache.reason import Cause
 from radix_engine.cache.storing import chain_before
@@ -58,7 +59,7 @@ def _take(tree: Tree, leaf: Node, count: int, cause: Cause, now: float, freed: a
     if leaf.hashes:
         namespace, _ = chain_before(leaf)
         assert tree.events is not None
-        kept = len(blocks) * 32
+        kept = len(blocks) * HASH_BYTES
         tree.events.removed(namespace, leaf.hashes[kept:])
         leaf.hashes = leaf.hashes[:kept]
     if leaf.retained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.child_order import ChildOrder
 from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.reason import Cause
@@ -83,7 +84,7 @@ class Node:
         self.newer_ghost: Node | None = None
         self.retained = 0
         self.namespace: Namespace | None = None
-        self.payload = b""
+        self.payload: bytes | bytearray = b""
         self.hashes = b""
 
     @property
@@ -152,7 +153,7 @@ def split(node: Node, at_bytes: int, block_bytes: int) -> Node:
     if node.payload:
         upper.payload, node.payload = node.payload[:at_bytes], node.payload[at_bytes:]
     if node.hashes:
-        upper.hashes, node.hashes = node.hashes[: cut * 32], node.hashes[cut * 32 :]
+        upper.hashes, node.hashes = node.hashes[: cut * HASH_BYTES], node.hashes[cut * HASH_BYTES :]
     upper.children[bytes(node.run[:block_bytes])] = node
     upper.hot = node
     upper.stored_children = 1 if node.blocks else 0

@@ -34,7 +34,7 @@ from radix_engine.cache.node import Node
 from radix_engine.cache.ownership import quarantine
 from radix_engine.cache.public_paths import PublicPaths
 from radix_engine.cache.reason import MatchEnd, Reason
-from radix_engine.cache.retention import Retention, RetentionRefused, Retentions
+from radix_engine.cache.retention import Retention, Retentions
 from radix_engine.cache.snapshot import snapshot_of
 from radix_engine.cache.token_run import TOKEN_BYTES, token_array
 from radix_engine.cache.tree import CURVE_SHARES, Tree
@@ -184,10 +184,6 @@ class PrefixCache:
         """
         return leasing.take(self._tree, match, priority)
 
-    def lease_nothing(self, namespace: Namespace = DEFAULT) -> Lease:
-        """A lease of no tokens, for a request that reads nothing from the tree."""
-        return Lease(self._tree.root, self._tree.root, 0, namespace, 0, 0)
-
     def publish(
         self, lease: Lease, run: bytes, blocks: array[int], payload: bytes = b""
     ) -> array[int]:
@@ -285,28 +281,11 @@ class PrefixCache:
         O(depth).
         """
         public = self.public.covered_bytes(tokens, namespace) if self.public else 0
-        padded = tokens + bytes(TOKEN_BYTES)  # so that the last one may be retained, too
-        match = find(
-            self._tree, padded, namespace, public, CacheMode.READ_ONLY, partial_blocks=False
-        )
-        if not match.num_tokens:
-            raise RetentionRefused("nothing of this prefix is stored; compute it first")
-        end: Node = match.node
-        if match.inside_bytes < len(end.run):
-            end = self._tree.split(end, match.inside_bytes)
-            self._tree.version += 1
-        step = self._tree.block_bytes
-        while (parent := end.parent) is not None and (end.in_flight or not end.run):
-            # What is in flight may yet be withdrawn, and a namespace alone holds nothing.
-            computed = (len(end.blocks) - end.in_flight) * step
-            if computed:
-                end = self._tree.split(end, computed)
-                self._tree.version += 1
-            else:
-                end = parent
-        if end.parent is None:
-            raise RetentionRefused("nothing of this prefix is computed yet; compute it first")
-        return self.retentions.add(end, seconds)
+        return self.retentions.retain(tokens, seconds, namespace, public)
+
+    def refresh_retention(self, retention: Retention, seconds: float) -> None:
+        """Let a retention last ``seconds`` from now; one that has ended stays so."""
+        self.retentions.refresh(retention, seconds)
 
     def release_retention(self, retention: Retention) -> None:
         """End a retention before its time; again is a no-op."""

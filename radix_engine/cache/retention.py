@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from sortedcontainers import SortedDict
 
+from radix_engine.cache.mode import CacheMode
+from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import Node
+from radix_engine.cache.token_run import TOKEN_BYTES
 from radix_engine.cache.tree import Tree
+from radix_engine.cache.walk import find
 
 
 class RetentionRefused(ValueError):
@@ -49,6 +53,32 @@ class Retentions:
     def __len__(self) -> int:
         return sum(len(held) for held in self._by_node.values())
 
+    def retain(
+        self, tokens: bytes, seconds: float | None, namespace: Namespace, public_bytes: int
+    ) -> Retention:
+        """Retain what is stored and computed of a prefix. Raises RetentionRefused."""
+        tree = self._tree
+        padded = tokens + bytes(TOKEN_BYTES)  # so that the last one may be retained, too
+        mode = CacheMode.READ_ONLY
+        match = find(tree, padded, namespace, public_bytes, mode, partial_blocks=False)
+        if not match.num_tokens:
+            raise RetentionRefused("nothing of this prefix is stored; compute it first")
+        end: Node = match.node
+        if match.inside_bytes < len(end.run):
+            end = tree.split(end, match.inside_bytes)
+            tree.version += 1
+        while (parent := end.parent) is not None and (end.in_flight or not end.run):
+            # What is in flight may yet be withdrawn, and a namespace alone holds nothing.
+            computed = (len(end.blocks) - end.in_flight) * tree.block_bytes
+            if computed:
+                end = tree.split(end, computed)
+                tree.version += 1
+            else:
+                end = parent
+        if end.parent is None:
+            raise RetentionRefused("nothing of this prefix is computed yet; compute it first")
+        return self.add(end, seconds)
+
     def add(self, end: Node, seconds: float | None) -> Retention:
         """Retain the path to the end of a node. Raises RetentionRefused over the cap. Cost:
         O(depth)."""
@@ -60,8 +90,7 @@ class Retentions:
                 f"{self.most_blocks * tree.block_size} ({tree.retained_blocks * tree.block_size} "
                 "are retained now); release a retention or wait for one to end"
             )
-        if seconds is not None and not seconds > 0:
-            raise RetentionRefused(f"seconds must be greater than 0, not {seconds}")
+        _check_seconds(seconds)
         until = None if seconds is None else tree.clock() + seconds
         self._number += 1
         retention = Retention(self._number, end, end.end, until)
@@ -72,7 +101,8 @@ class Retentions:
         return retention
 
     def refresh(self, retention: Retention, seconds: float) -> None:
-        """Let it last ``seconds`` from now."""
+        """Let it last ``seconds`` from now. Raises RetentionRefused for a time that is none."""
+        _check_seconds(seconds)
         if retention.released:
             return
         self._forget_time(retention)
@@ -168,3 +198,8 @@ def _path(end: Node) -> list[Node]:
         nodes.append(node)
         node = node.parent
     return nodes
+
+
+def _check_seconds(seconds: float | None) -> None:
+    if seconds is not None and not seconds > 0:
+        raise RetentionRefused(f"seconds must be greater than 0, not {seconds}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from radix_engine.cache.block_hash import chain_start, continuation_start
+from radix_engine.cache.block_hash import HASH_BYTES, chain_start, continuation_start
 from radix_engine.cache.block_pool import OwnershipError
 from radix_engine.cache.lease import MISSING_PAYLOAD, Lease
 from radix_engine.cache.leasing import pin_step, top_of
@@ -180,7 +180,10 @@ class _Store:
         ):
             if node.payload or payload:
                 before = node.payload or MISSING_PAYLOAD * (len(node.run) // TOKEN_BYTES)
-                node.payload = before + (payload or MISSING_PAYLOAD * (len(run) // TOKEN_BYTES))
+                if isinstance(before, bytes):
+                    before = bytearray(before)
+                before += payload or MISSING_PAYLOAD * (len(run) // TOKEN_BYTES)
+                node.payload = before
             if isinstance(node.run, bytes):
                 node.run = bytearray(node.run)
             node.run += run
@@ -210,7 +213,7 @@ def tell_stored(tree: Tree, node: Node, first: int) -> None:
         return
     namespace, parent = chain_before(node)
     if node.hashes:
-        parent = node.hashes[-32:]
+        parent = node.hashes[-HASH_BYTES:]
     step = tree.block_bytes
     run = bytes(node.run[first * step : len(node.blocks) * step])
     node.hashes += hub.stored(namespace, parent, run, node.blocks[first:])
@@ -227,11 +230,11 @@ def chain_before(node: Node) -> tuple[Namespace, bytes]:
     namespace = above.namespace
     assert namespace is not None
     if parent is not above:
-        return namespace, parent.hashes[-32:]
+        return namespace, parent.hashes[-HASH_BYTES:]
     public = parent.parent
     if public is None or public.parent is None:
         return namespace, chain_start(namespace)
-    return namespace, continuation_start(public.hashes[-32:], namespace)
+    return namespace, continuation_start(public.hashes[-HASH_BYTES:], namespace)
 
 
 def _parts(tree: Tree, lease: Lease, run: bytes) -> Iterator[tuple[int, bytes]]:

@@ -32,7 +32,10 @@ from radix_engine.cache import (
 )
 from radix_engine.cache.node import Node
 from tests.cache.naive import NaiveTree, Prefix, Stored
-from tests.cache.trees import assert_sound
+from tests.cache.trees import (
+    assert_sound,
+    lease_nothing,
+)
 
 # A prompt is drawn as letters, one a block, so that prompts collide at any block size. The blocks
 # of "a" and "b" differ only in their last token, those of "c" in the first.
@@ -181,7 +184,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(target=users, letters=LETTERS, namespace=NAMESPACES)
     def lease_nothing(self, letters: list[str], namespace: Namespace) -> User:
         tokens = spell(letters, self.size)
-        user = User(tokens, namespace, self.cache.lease_nothing(namespace), self.tree)
+        user = User(tokens, namespace, lease_nothing(self.cache, namespace), self.tree)
         self.live.append(user)
         return user
 

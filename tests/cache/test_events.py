@@ -5,7 +5,6 @@ The hashes that are expected here are computed by themselves, with struct and ha
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import subprocess
@@ -14,11 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from radix_engine.cache.block_hash import block_hashes, chain_start, continuation_start
-from radix_engine.cache.event_json import from_json, to_json
 from radix_engine.cache.events import (
     ALL,
     Cleared,
@@ -26,53 +22,26 @@ from radix_engine.cache.events import (
     Event,
     EventHub,
     EventsLost,
-    EventStream,
     Removed,
     Snapshot,
     Stored,
     snapshot,
 )
 from radix_engine.cache.namespace import Namespace
-from radix_engine.cache.token_run import TOKEN_BYTES, pack, unpack
+from radix_engine.cache.token_run import pack
 from radix_engine.cache.tree_mirror import OutOfStep, TreeMirror
+from tests.cache.telling import (
+    ALICE,
+    BOB,
+    PUBLIC,
+    SIZE,
+    expected_chain,
+    follow,
+    mirror_of,
+    store,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZE = 2
-PUBLIC = Namespace()
-ALICE, BOB = Namespace(tenant="alice"), Namespace(tenant="bob")
-
-
-def expected_chain(parent: bytes, tokens: list[int], size: int = SIZE) -> list[bytes]:
-    hashes = []
-    for start in range(0, len(tokens), size):
-        parent = sha256(parent + struct.pack(f"<{size}i", *tokens[start : start + size])).digest()
-        hashes.append(parent)
-    return hashes
-
-
-def store(
-    hub: EventHub, namespace: Namespace, tokens: list[int], first_block: int = 0
-) -> list[bytes]:
-    """Store a namespace's first blocks; their hashes, one by one."""
-    count = len(tokens) // hub.block_size
-    blocks = range(first_block, first_block + count)
-    joined = hub.stored(namespace, chain_start(namespace), pack(tokens), blocks)
-    assert len(joined) == 32 * count
-    return [joined[32 * i : 32 * i + 32] for i in range(count)]
-
-
-def follow(mirror: TreeMirror, stream: EventStream) -> None:
-    for event in stream.since(mirror.next_sequence):
-        mirror.apply(event)
-
-
-def mirror_of(stream: EventStream, size: int = SIZE) -> TreeMirror:
-    mirror = TreeMirror(size)
-    follow(mirror, stream)
-    return mirror
-
-
-# Hashes
 
 
 def test_a_block_hash_is_sha256_over_its_parents_hash_and_its_little_endian_tokens() -> None:
@@ -365,236 +334,3 @@ def test_a_match_goes_on_below_a_public_path() -> None:
     follow(tenant, alice)
     assert operator.match(prompt, ALICE, public_tokens=4) == 2
     assert tenant.match(prompt, ALICE, public_tokens=4) == 0
-
-
-# A mirror against the plainest model, over random uses
-
-Stretch = tuple[
-    Namespace, int, tuple[int, ...]
-]  # whose, how many tokens of it are public, all tokens
-
-
-class FakeTree:
-    """Stored prefixes of whole blocks, each with its block; tells a hub as a cache would."""
-
-    def __init__(self, hub: EventHub) -> None:
-        self.hub = hub
-        self.entries: dict[Stretch, tuple[int, bytes]] = {}
-        self.next_block = 0
-
-    @staticmethod
-    def parent_of(path: Stretch) -> Stretch:
-        namespace, public, tokens = path
-        if public and len(tokens) - SIZE == public:
-            return namespace.shared, 0, tokens[:public]
-        return namespace, public, tokens[:-SIZE]
-
-    def start_after(self, path: Stretch, namespace: Namespace) -> bytes:
-        """The parent hash of what ``namespace`` stores after ``path``."""
-        owner, _, tokens = path
-        if not tokens:
-            return namespace.digest()
-        last = self.entries[path][1]
-        return last if owner == namespace else sha256(last + namespace.digest()).digest()
-
-    def store(self, path: Stretch, namespace: Namespace, more: list[int]) -> None:
-        """Store what is new of ``more``, in the namespace, after ``path``."""
-        public = path[1] if path[0] == namespace else len(path[2])
-        while more:
-            after: Stretch = (namespace, public, (*path[2], *more[:SIZE]))
-            if after not in self.entries:
-                break
-            path, more = after, more[SIZE:]
-        parent = self.start_after(path, namespace)
-        blocks = list(range(self.next_block, self.next_block + len(more) // SIZE))
-        self.next_block += len(blocks)
-        expected = expected_chain(parent, more)
-        joined = self.hub.stored(namespace, parent, pack(more), blocks)
-        assert joined == b"".join(expected)
-        for index, entry in enumerate(zip(blocks, expected, strict=True), start=1):
-            self.entries[namespace, public, (*path[2], *more[: index * SIZE])] = entry
-
-    def remove(self, choice: int, count: int) -> None:
-        """Remove up to ``count`` blocks from an end upwards, as far as one namespace's go."""
-        inner = {self.parent_of(path) for path in self.entries}
-        ends = [path for path in self.entries if path not in inner]
-        if not ends:
-            return
-        path = ends[choice % len(ends)]
-        namespace, gone = path[0], b""
-        while count and path in self.entries and path[0] == namespace and path not in inner:
-            gone = self.entries.pop(path)[1] + gone
-            inner = {self.parent_of(other) for other in self.entries}
-            path, count = self.parent_of(path), count - 1
-        self.hub.removed(namespace, gone)
-
-    def clear(self) -> None:
-        self.entries.clear()
-        self.hub.cleared()
-
-    def blocks(self) -> dict[bytes, int]:
-        return {block_hash: block for block, block_hash in self.entries.values()}
-
-    def hashes_of(self, tenant: str | None) -> set[bytes]:
-        return {entry[1] for path, entry in self.entries.items() if path[0].tenant == tenant}
-
-    def matched(self, tokens: list[int], namespace: Namespace, public: int) -> int:
-        public = 0 if namespace == namespace.shared else min(public, len(tokens)) // SIZE * SIZE
-        found = 0
-        for end in range(SIZE, len(tokens) + 1, SIZE):
-            path: Stretch = (namespace, public, tuple(tokens[:end]))
-            if end <= public:
-                path = (namespace.shared, 0, path[2])
-            if path not in self.entries:
-                break
-            found = end
-        return found
-
-    def snapshot(self, stream: EventStream) -> Snapshot:
-        paths = sorted(self.entries, key=lambda path: len(path[2]))
-        return snapshot(stream, (self.entry(path) for path in paths))
-
-    def entry(self, path: Stretch) -> Entry:
-        block, block_hash = self.entries[path]
-        above = self.parent_of(path)
-        return path[0], self.start_after(above, path[0]), pack(path[2][-SIZE:]), [block], block_hash
-
-
-NAMESPACES = [PUBLIC, ALICE, Namespace("alice", salt="s"), BOB]
-TOKENS = st.lists(st.sampled_from([0, 1]), min_size=SIZE, max_size=3 * SIZE)
-OPERATIONS = st.one_of(
-    st.tuples(st.just("store"), st.integers(0, 30), st.sampled_from(NAMESPACES), TOKENS),
-    st.tuples(st.just("remove"), st.integers(0, 30), st.integers(1, 3)),
-    st.tuples(st.sampled_from(["clear", "read", "read"])),
-)
-
-
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(
-    operations=st.lists(OPERATIONS, max_size=40),
-    prompts=st.lists(
-        st.tuples(TOKENS, st.sampled_from(NAMESPACES), st.integers(0, 7)), min_size=5, max_size=5
-    ),
-)
-def test_a_mirror_equals_the_dictionary_of_prefixes_after_any_use(
-    operations: list[tuple[object, ...]],
-    prompts: list[tuple[list[int], Namespace, int]],
-) -> None:
-    hub = EventHub(SIZE, capacity=6)
-    tree = FakeTree(hub)
-    streams = [hub.subscribe(scope) for scope in (ALL, "alice", None)]
-    mirrors = [TreeMirror(SIZE) for _ in streams]
-
-    def read() -> None:
-        for stream, mirror in zip(streams, mirrors, strict=True):
-            try:
-                follow(mirror, stream)
-            except EventsLost:
-                mirror.load(tree.snapshot(stream))
-        operator, alice, nobody = mirrors
-        assert operator.blocks() == tree.blocks()
-        assert alice.blocks() == dict.fromkeys(tree.hashes_of("alice"))
-        assert nobody.blocks() == dict.fromkeys(tree.hashes_of(None))
-        for tokens, namespace, public in prompts:
-            matched = tree.matched(tokens, namespace, public)
-            assert operator.match(pack(tokens), namespace, public) == matched
-            if namespace.tenant == "alice" and matched > public:
-                assert alice.match(pack(tokens), namespace, public) == matched
-
-    for operation in operations:
-        match operation:
-            case ("store", int(choice), Namespace() as namespace, [*tokens]):
-                # After what it has stored already, or after something public, or from its root.
-                places: list[Stretch] = [(namespace, 0, ())]
-                places += [p for p in tree.entries if p[0] in (namespace, namespace.shared)]
-                more = [int(str(token)) for token in tokens[: len(tokens) // SIZE * SIZE]]
-                tree.store(places[choice % len(places)], namespace, more)
-            case ("remove", int(choice), int(count)):
-                tree.remove(choice, count)
-            case ("clear",):
-                tree.clear()
-            case ("read",):
-                read()
-            case _:
-                raise AssertionError(operation)
-    read()
-
-
-# JSON
-
-HASH = st.binary(min_size=32, max_size=32)
-NAMES = st.none() | st.text(min_size=1, max_size=4)
-ANY_NAMESPACE = st.builds(Namespace, NAMES, NAMES, NAMES, st.integers(0, 2**40))
-NUMBERS = st.integers(0, 2**62)
-
-
-@st.composite
-def stored_events(draw: st.DrawFn) -> Stored:
-    hashes = draw(st.lists(HASH, min_size=1, max_size=3))
-    ids = st.integers(-(2**31), 2**31 - 1)
-    tokens = draw(st.lists(ids, min_size=len(hashes) * SIZE, max_size=len(hashes) * SIZE))
-    blocks = draw(st.just(()) | st.just(tuple(range(7, 7 + len(hashes)))))
-    namespace, parent = draw(ANY_NAMESPACE), draw(HASH)
-    return Stored(draw(NUMBERS), namespace, parent, pack(tokens), blocks, b"".join(hashes))
-
-
-REMOVED = st.builds(Removed, NUMBERS, ANY_NAMESPACE, st.lists(HASH, min_size=1).map(b"".join))
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(event=st.one_of(stored_events(), REMOVED, st.builds(Cleared, NUMBERS)))
-def test_an_event_is_the_same_after_a_way_through_json(event: Event) -> None:
-    assert from_json(json.loads(json.dumps(to_json(event)))) == event
-
-
-def test_events_in_json_are_plain_for_readers_in_other_languages() -> None:
-    hub = EventHub(SIZE)
-    stream = hub.subscribe(ALL)
-    one, two = store(hub, ALICE, [1, 2, 300, 4], first_block=6)
-    hub.removed(ALICE, two)
-    hub.cleared()
-    namespace = {"tenant": "alice", "salt": None, "adapter": None, "weights": 0}
-    assert [to_json(event) for event in stream.since(1)] == [
-        {
-            "type": "stored",
-            "sequence": 1,
-            "namespace": namespace,
-            "parent": ALICE.digest().hex(),
-            "tokens": [1, 2, 300, 4],
-            "blocks": [6, 7],
-            "hashes": [one.hex(), two.hex()],
-        },
-        {"type": "removed", "sequence": 2, "namespace": namespace, "hashes": [two.hex()]},
-        {"type": "cleared", "sequence": 3},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"type": "moved"}, "type must be stored, removed or cleared, not 'moved'"),
-        ({"sequence": "1"}, "sequence must be"),
-        ({"sequence": True}, "sequence must be"),
-        ({"sequence": -1}, "sequence must be"),
-        ({"namespace": None}, "namespace must be"),
-        ({"namespace": {"tenant": "t", "salt": None, "weights": 0}}, "adapter must be"),
-        ({"parent": "00"}, "parent must be hashes of 64 hex digits"),
-        ({"parent": "zz" * 32}, "parent must be"),
-        ({"hashes": []}, "hashes must name at least one block"),
-        ({"hashes": [7]}, "hashes must be"),
-        ({"hashes": "ab" * 32}, "hashes must be a list"),
-        ({"tokens": [1]}, "1 tokens do not fill 2 blocks"),
-        ({"tokens": [1, 2, 3, 2**31]}, "tokens must be int32"),
-        ({"tokens": [1, 2, 3, "4"]}, "tokens must be whole numbers"),
-        ({"blocks": [1]}, "blocks has 1 ids for 2 hashes"),
-    ],
-)
-def test_json_that_is_no_event_is_refused_with_the_fields_name(
-    changes: dict[str, object], complaint: str
-) -> None:
-    joined = block_hashes(ALICE.digest(), pack([1, 2, 3, 4]), SIZE)
-    event = Stored(1, ALICE, ALICE.digest(), pack([1, 2, 3, 4]), (0, 1), joined)
-    assert from_json(to_json(event)) == event
-    assert len(event.run) // TOKEN_BYTES == len(unpack(event.run)) == 4
-    with pytest.raises(ValueError, match=complaint):
-        from_json({**to_json(event), **changes})

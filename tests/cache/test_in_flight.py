@@ -25,6 +25,7 @@ from tests.cache.trees import (
     edges,
     hold,
     ids,
+    lease_nothing,
     lease_of,
     make_cache,
     publish,
@@ -137,7 +138,7 @@ def test_what_is_stored_or_in_flight_already_is_not_announced() -> None:
     cache = make_cache(16, SIZE)
     holders = [hold(cache, ids(8, 1)), announce(cache, ids(8, 2))]
     for seed in (1, 2):
-        late = cache.lease_nothing()
+        late = lease_nothing(cache)
         blocks = take(cache, 3)
         before = cache.version, edges(cache), cache.pool.in_flight_blocks
         assert not cache.announce(late, pack(ids(12, seed)), blocks)
@@ -252,7 +253,7 @@ def test_a_publish_that_runs_into_blocks_in_flight_stores_what_comes_before(
     leases = [owner]
     if split:  # someone attached inside of what is in flight
         leases.append(lease_of(cache, ids(13, 1)))
-    late = cache.lease_nothing()
+    late = lease_nothing(cache)
     leases.append(late)
     blocks = take(cache, 5)
     table = cache.publish(late, pack(prompt), blocks)
@@ -274,7 +275,7 @@ def test_a_publish_that_runs_into_blocks_in_flight_stores_what_comes_before(
 def test_the_rest_is_stored_as_the_publishers_own_once_it_was_withdrawn() -> None:
     cache = make_cache(24, SIZE)
     owner = announce(cache, ids(16, 1))
-    late = cache.lease_nothing()
+    late = lease_nothing(cache)
     blocks = take(cache, 5)
     assert list(cache.publish(late, pack(ids(20, 1)), blocks)) == []
     cache.release(owner)
@@ -287,7 +288,7 @@ def test_a_publish_that_parts_from_the_blocks_in_flight_is_stored_whole() -> Non
     cache = make_cache(24, SIZE)
     owner = hold(cache, ids(8, 1))
     assert announce_after(cache, owner, ids(16, 1))
-    late = cache.lease_nothing()
+    late = lease_nothing(cache)
     prompt = [*ids(8, 1), *ids(8, 2)]
     blocks = take(cache, 4)
     assert list(cache.publish(late, pack(prompt), blocks)) == [*owner.blocks()[:2], *blocks[2:]]

@@ -9,6 +9,7 @@ from tests.cache.trees import (
     edges,
     hold,
     ids,
+    lease_nothing,
     lease_of,
     make_cache,
     publish,
@@ -111,7 +112,7 @@ def test_a_second_release_changes_nothing_and_is_counted_and_logged(
 def test_a_lease_of_nothing_pins_nothing_and_can_publish() -> None:
     cache = make_cache(8, 4)
     store(cache, ids(8, 1))
-    lease = cache.lease_nothing()
+    lease = lease_nothing(cache)
     assert lease.num_tokens == 0
     assert len(lease.blocks()) == 0
     assert cache.evictable_blocks == 2

@@ -9,7 +9,16 @@ import pytest
 
 from radix_engine.cache import Lease, Namespace, PrefixCache, pack, token_array
 from radix_engine.cache.lease import MISSING_PAYLOAD
-from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, store, take
+from tests.cache.trees import (
+    assert_sound,
+    hold,
+    ids,
+    lease_nothing,
+    lease_of,
+    make_cache,
+    store,
+    take,
+)
 
 SIZE = 4
 
@@ -53,7 +62,7 @@ def test_a_lease_reads_what_was_published_with_its_tokens() -> None:
     assert lease.payload() == payload_of(ids(12, 1))
     cache.release(lease)
     assert seen(cache, ids(12, 1)) == payload_of(ids(12, 1))
-    assert cache.lease_nothing().payload() == b""
+    assert lease_nothing(cache).payload() == b""
     assert_sound(cache)
 
 
@@ -124,7 +133,7 @@ def test_a_duplicate_changes_no_payload_and_brings_one_where_none_was() -> None:
     cache.release(hold_with(cache, ids(8, 1)))
     store(cache, ids(8, 2))
     for seed in (1, 2):
-        late = cache.lease_nothing()
+        late = lease_nothing(cache)
         longer = ids(12, seed)
         publish(cache, late, longer, payload_of(longer, offset=100))
         assert cache.counters.duplicate_blocks == 2 * seed
@@ -142,7 +151,7 @@ def test_a_duplicate_changes_no_payload_and_brings_one_where_none_was() -> None:
 def test_a_duplicate_that_ends_inside_a_run_gives_its_part_alone() -> None:
     cache = make_cache(16, SIZE)
     store(cache, ids(16, 1))
-    late = cache.lease_nothing()
+    late = lease_nothing(cache)
     publish(cache, late, ids(8, 1), payload_of(ids(8, 1)))
     assert late.payload() == payload_of(ids(8, 1))
     assert seen(cache, ids(16, 1)) == payload_of(ids(8, 1)) + missing(8)
@@ -188,7 +197,7 @@ def test_a_publish_that_ends_before_blocks_in_flight_keeps_only_its_own_part() -
     cache = make_cache(16, SIZE)
     owner = hold(cache, ids(4, 1))
     assert cache.announce(owner, pack(ids(12, 1)[4:]), take(cache, 2))
-    late = cache.lease_nothing()
+    late = lease_nothing(cache)
     blocks = take(cache, 3)
     assert len(cache.publish(late, pack(ids(12, 1)), blocks, payload_of(ids(12, 1)))) == 1
     assert late.payload() == payload_of(ids(4, 1))

@@ -9,6 +9,7 @@ from tests.cache.trees import (
     edges,
     hold,
     ids,
+    lease_nothing,
     lease_of,
     make_cache,
     publish,
@@ -97,7 +98,7 @@ def test_publishing_the_same_tokens_again_keeps_the_tree_and_frees_the_duplicate
     prompt = ids(12, 1)
     first = list(store(cache, prompt))
     for repeat in range(1, 4):
-        lease = cache.lease_nothing()
+        lease = lease_nothing(cache)
         duplicates = take(cache, 3)
         assert list(cache.publish(lease, pack(prompt), duplicates)) == first
         assert cache.counters.duplicate_blocks == 3 * repeat
@@ -130,7 +131,7 @@ def test_the_second_of_two_that_computed_the_same_reads_the_blocks_of_the_first(
 def test_the_blocks_of_both_are_kept_where_the_second_goes_further() -> None:
     cache = make_cache(16, 4)
     one = hold(cache, ids(8, 1))
-    two = cache.lease_nothing()
+    two = lease_nothing(cache)
     blocks = take(cache, 5)
     table = cache.publish(two, pack(ids(20, 1)), blocks)
     assert list(table) == [*one.blocks(), *blocks[2:]]
@@ -142,7 +143,7 @@ def test_the_blocks_of_both_are_kept_where_the_second_goes_further() -> None:
 def test_a_duplicate_that_ends_inside_a_node_splits_it() -> None:
     cache = make_cache(16, 4)
     first = store(cache, ids(16, 1))
-    lease = cache.lease_nothing()
+    lease = lease_nothing(cache)
     table = cache.publish(lease, pack(ids(8, 1)), take(cache, 2))
     assert list(table) == list(first[:2])
     assert cache.evictable_blocks == 2
@@ -195,7 +196,7 @@ def test_blocks_that_the_tree_owns_are_not_published_under_a_second_key() -> Non
 def test_a_refused_publish_changes_neither_pins_nor_shape_nor_owners(prompt: list[int]) -> None:
     cache = make_cache(8, 4)
     taken = store(cache, ids(12, 1))
-    lease = cache.lease_nothing()
+    lease = lease_nothing(cache)
     mine = take(cache, len(prompt) // 4)
     match = cache.match(pack(ids(13, 1)))
     for wrong in range(len(mine)):  # one block of all is the tree's, each in turn

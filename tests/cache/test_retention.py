@@ -13,7 +13,7 @@ from radix_engine.cache import (
     pack,
 )
 from tests.cache.requests import Clock, begin, reach, serve
-from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, take
+from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, store, take
 
 
 def cache_of(num_blocks: int = 32, **options: object) -> PrefixCache:
@@ -365,3 +365,23 @@ def test_the_dump_shows_what_is_retained_and_for_how_long() -> None:
     assert (shown[second].retained, shown[second].retained_s) == (2, 26.0)
     assert (shown[rest].retained, shown[other].retained) == (0, 0)
     assert len(shown) == 4
+
+
+def test_a_refreshed_retention_lasts_from_now_and_a_time_that_is_none_is_refused() -> None:
+    clock = Clock()
+    cache = make_cache(16, 4, clock=clock)
+    store(cache, ids(8, 1))
+    retention = cache.retain(pack(ids(8, 1)), seconds=10.0)
+    clock.now += 8.0
+    cache.refresh_retention(retention, 10.0)
+    clock.now += 8.0
+    cache.expire()
+    assert not retention.released
+    for seconds in (0.0, -1.0, float("nan")):
+        with pytest.raises(RetentionRefused, match="seconds must be greater than 0"):
+            cache.refresh_retention(retention, seconds)
+    clock.now += 3.0
+    cache.expire()
+    assert retention.released
+    assert cache.retained_blocks == 0
+    assert_sound(cache)

@@ -6,7 +6,15 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from radix_engine.cache import Lease, PrefixCache, pack, unpack
+from radix_engine.cache import (
+    DEFAULT,
+    CacheMode,
+    Lease,
+    Namespace,
+    PrefixCache,
+    pack,
+    unpack,
+)
 from radix_engine.cache.audit import walk
 
 
@@ -24,6 +32,11 @@ def make_cache(num_blocks: int, block_size: int = 16, **options: Any) -> PrefixC
 def lease_of(cache: PrefixCache, tokens: Iterable[int]) -> Lease:
     """Match and lease a prompt."""
     return cache.lease(cache.match(pack(tokens)))
+
+
+def lease_nothing(cache: PrefixCache, namespace: Namespace = DEFAULT) -> Lease:
+    """The lease of a request that reads nothing from the tree."""
+    return cache.lease(cache.match(b"", namespace, CacheMode.BYPASS))
 
 
 def take(cache: PrefixCache, count: int) -> array[int]:
