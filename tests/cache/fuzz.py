@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=int,
         default=1_000_000,
         metavar="N",
-        help="operations on the cache to play in all; a million take about half an hour "
+        help="operations on the cache to play in all; a million take about 20 minutes "
         "(default: %(default)s)",
     )
     parser.add_argument(
