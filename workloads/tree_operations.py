@@ -29,6 +29,7 @@ SPLIT_RUN = 1_024  # tokens of an edge that is cut
 ROUNDS = 10
 PUBLISHED = 2  # of LONG tokens a round: each takes 4,096 blocks, for good
 SPLITS = 20  # a round
+_EVICTED = 4  # blocks, each a leaf
 _SUMS = 100  # sums in one measurement, since one takes less than a microsecond
 
 
@@ -132,16 +133,36 @@ def _lease_and_release(paths: Paths) -> int:
 
 
 def _evict(paths: Paths) -> int:
+    paths.tree.cache.expire()  # as at the start of every step
+    taken = _timed_eviction(paths)
+    _store_as_many(paths)
+    return taken
+
+
+def _expire(paths: Paths) -> int:
+    paths.tree.cache.expire()
+    _timed_eviction(paths)
+    start = perf_counter_ns()
+    paths.tree.cache.expire()
+    taken = perf_counter_ns() - start
+    _store_as_many(paths)
+    return taken
+
+
+def _timed_eviction(paths: Paths) -> int:
     cache = paths.tree.cache
     before = cache.counters.evicted_blocks
     start = perf_counter_ns()
-    cache.evict(4)
+    cache.evict(_EVICTED)
     taken = perf_counter_ns() - start
-    if cache.counters.evicted_blocks - before != 4:
-        raise RuntimeError("4 blocks were to be evicted")
-    for _ in range(4):
-        paths.tree.store_leaf()
+    if cache.counters.evicted_blocks - before != _EVICTED:
+        raise RuntimeError(f"{_EVICTED} blocks were to be evicted")
     return taken
+
+
+def _store_as_many(paths: Paths) -> None:
+    for _ in range(_EVICTED):
+        paths.tree.store_leaf()
 
 
 def _sum(paths: Paths) -> int:
@@ -160,7 +181,8 @@ OPERATIONS = (
     Operation("split", "split an edge of 1k", SPLITS, _split),
     Operation("lease_release", "lease + release, depth 64", 40, _lease_and_release),
     # Fewer than there are leaves, in the smallest tree too: what is older than `Paths`.
-    Operation("evict_4", "evict 4 blocks off 4 leaves", 20, _evict),
+    Operation("evict_4", "evict 4 blocks off 4 leaves", 15, _evict),
+    Operation("expire_4", "a step's expire, 4 ghosts dropped", 5, _expire),
     Operation("sum", "audit sum", 3, _sum, _SUMS),
 )
 

@@ -21,6 +21,7 @@ _STYLES = (
     ("#E69F00", "P"),
     ("#000000", "X"),
     ("#7F7F7F", "*"),
+    ("#882255", "h"),
 )
 _LEAST_GAP = 0.042  # between two labels, in heights of the panel
 

@@ -33,7 +33,8 @@ NOTES = (
     "match, lease + release, publish and the memory's token are those of the largest tree",
     "match 64k, 64 turns: a path of 64 nodes without side branches; 64 forks: a side branch at "
     "every node, which was used last; lease + release: on the first of these",
-    "evict: in a tree that has all the ghosts it may, so that as many are dropped as come",
+    "evict, expire: in a tree that has all the ghosts it may, so that each step's expire drops as "
+    "many as the step's evictions leave",
     f"ghosts: {GHOSTS_PER_BLOCK} evicted blocks remembered for each block, the cache's default",
     "memory: sys.getsizeof summed over all objects reachable from the cache; the figure is for "
     "runs of 1,024 tokens, with ghosts",

@@ -148,15 +148,23 @@ class BlockPool:
         if count >= _MANY:
             self._hand_over_many(blocks, source, target)
         else:
-            owner = self._owner
-            for done, block in enumerate(blocks):
-                if not 0 <= block < self.num_blocks or owner[block] != source:
-                    for earlier in blocks[:done]:
-                        owner[earlier] = source
-                    raise self._refused(block, source)
-                owner[block] = target
+            self._hand_over_few(blocks, source, target)
         self._counts[source] -= count
         self._counts[target] += count
+
+    def _hand_over_few(self, blocks: array[int], source: int, target: int) -> None:
+        owner = self._owner
+        done = 0
+        try:
+            for block in blocks:
+                if block < 0 or owner[block] != source:
+                    raise IndexError
+                owner[block] = target
+                done += 1
+        except IndexError:
+            for earlier in blocks[:done]:
+                owner[earlier] = source
+            raise self._refused(blocks[done], source) from None
 
     def _hand_over_many(self, blocks: array[int], source: int, target: int) -> None:
         index = np.frombuffer(blocks, np.int32)

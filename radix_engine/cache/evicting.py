@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Iterator
+from functools import partial
 
 from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.node import Node
@@ -17,66 +18,71 @@ _MOST_EXPIRED = 256
 
 def evict(tree: Tree, count: int) -> int:
     """Take up to ``count`` unpinned blocks back; see `PrefixCache.evict`."""
-    freed = token_array()
     now = tree.clock()
-    victim = tree.leaves.victim
-    left = count
-    while left > 0 and (leaf := victim(now)) is not None:
-        left -= _take(tree, leaf, left, Cause.CAPACITY, now, freed)
-    _done(tree, freed)
-    tree.counters.evicted_blocks += len(freed)
-    return len(freed)
+    victims = iter(partial(tree.leaves.victim, now), None)
+    freed = _take(tree, victims, count, Cause.CAPACITY, now)
+    tree.counters.evicted_blocks += freed
+    return freed
 
 
 def expire(tree: Tree, ttl: float) -> int:
     """Take back whole leaves that have been idle for longer than ``ttl`` seconds."""
-    freed = token_array()
     now = tree.clock()
+    idle = _idle_leaves(tree, ttl, now)
+    freed = _take(tree, idle, tree.pool.num_blocks, Cause.TTL, now)
+    tree.counters.expired_blocks += freed
+    return freed
+
+
+def _idle_leaves(tree: Tree, ttl: float, now: float) -> Iterator[Node]:
     for _ in range(_MOST_EXPIRED):
         leaf = tree.leaves.oldest(now)
         if leaf is None or now - leaf.last_used <= ttl:
-            break
+            return
         tree.curve.forget(leaf.tick, len(leaf.blocks))
-        _take(tree, leaf, len(leaf.blocks), Cause.TTL, now, freed)
-    _done(tree, freed)
-    tree.counters.expired_blocks += len(freed)
-    return len(freed)
+        yield leaf
 
 
-def _take(tree: Tree, leaf: Node, count: int, cause: Cause, now: float, freed: array[int]) -> int:
-    """Take up to ``count`` blocks off a leaf's tail; how many."""
-    blocks = leaf.blocks
-    taken = len(blocks)
-    whole = taken <= count
-    if whole:
-        tree.leaves.discard(leaf)
-        freed.extend(blocks)
-        del blocks[:]
-    else:
-        keep, taken = taken - count, count
-        freed.extend(blocks[keep:])
-        del blocks[keep:]
-    if leaf.hashes:
-        namespace, _ = chain_before(leaf)
-        assert tree.events is not None
-        kept = len(blocks) * HASH_BYTES
-        tree.events.removed(namespace, leaf.hashes[kept:])
-        leaf.hashes = leaf.hashes[:kept]
-    if leaf.retained:
-        tree.retained_blocks -= taken
-    leaf.cause = cause
-    tree.ghosts.add(leaf, taken)
-    if whole:
-        tree.child_emptied(leaf)
-        tree.leaves.rule.removed(leaf, now)
+def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: float) -> int:
+    """Take up to ``count`` blocks off the tails of leaves; how many. The tokens become ghosts."""
+    freed = token_array()
+    left = count
+    for leaf in victims if left > 0 else ():
+        blocks = leaf.blocks
+        taken = len(blocks)
+        whole = taken <= left
+        if whole:
+            tree.leaves.removed(leaf, now)
+            freed.extend(blocks)
+            del blocks[:]
+        else:
+            freed.extend(blocks[-left:])
+            del blocks[-left:]
+            taken = left
+        if leaf.hashes:
+            _tell_removed(tree, leaf)
         if leaf.retained:
-            tree.on_retained_emptied(leaf)
-    return taken
-
-
-def _done(tree: Tree, freed: array[int]) -> None:
+            tree.retained_blocks -= taken
+        leaf.cause = cause
+        tree.ghosts.add(leaf, taken)
+        if whole:
+            tree.child_emptied(leaf)
+            if leaf.retained:
+                tree.on_retained_emptied(leaf)
+        left -= taken
+        if not left:
+            break
     if freed:
         tree.pool.free_from_tree(freed)
         tree.evictable -= len(freed)
         tree.version += 1
-        tree.ghosts.prune()
+        tree.ghosts.keep_budget()
+    return len(freed)
+
+
+def _tell_removed(tree: Tree, leaf: Node) -> None:
+    assert tree.events is not None
+    namespace, _ = chain_before(leaf)
+    kept = len(leaf.blocks) * HASH_BYTES
+    tree.events.removed(namespace, leaf.hashes[kept:])
+    leaf.hashes = leaf.hashes[:kept]

@@ -54,7 +54,7 @@ def flush(tree: Tree) -> int:
     tree.version += 1
     if tree.events is not None:
         tree.events.cleared()
-    tree.ghosts.prune()
+    tree.ghosts.keep_budget()
     return len(freed)
 
 

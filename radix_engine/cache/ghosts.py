@@ -10,6 +10,11 @@ from collections.abc import Callable
 
 from radix_engine.cache.node import Node, ghost_blocks, new_root
 
+# What `Ghosts.make_room` keeps free of the budget for evictions until its next call (at most, in
+# blocks), and the nodes that one call looks at.
+_MOST_ROOM = 1024
+_MOST_DROPPED = 256
+
 
 class Ghosts:
     """Which ghosts there are, within a budget in blocks' worth of tokens.
@@ -32,6 +37,7 @@ class Ghosts:
         self._block_bytes = block_bytes
         self._on_forget = on_forget
         self._destroy = destroy
+        self._room = min(budget_blocks // 16, _MOST_ROOM)
         self._ends = ends = new_root(0.0)  # stands before the oldest and after the newest
         ends.older_ghost = ends.newer_ghost = ends
 
@@ -55,31 +61,19 @@ class Ghosts:
         self.blocks -= blocks
         _unlink(node)
 
-    def prune(self) -> None:
+    def keep_budget(self) -> None:
         """Drop the oldest until the budget holds. Cost: amortised constant for a ghost added."""
-        ends, block_bytes = self._ends, self._block_bytes
-        while (excess := self.blocks - self.budget) > 0:
-            node = ends.newer_ghost
-            assert node is not None
-            ghosts = len(node.run) // block_bytes - len(node.blocks)
-            if node.children or not ghosts:
-                _unlink(node)
-                continue
-            # An eighth at least, since what stays of a long run is copied.
-            drop = min(ghosts, max(excess, ghosts // 8)) if ghosts > 1 else 1
-            self._on_forget(node.tick, drop)
-            self.blocks -= drop
-            if drop == ghosts:
-                _unlink(node)
-                if not node.blocks:
-                    parent = node.parent
-                    self._destroy(node)
-                    if parent is not None and not parent.blocks and not parent.children:
-                        self._drop_emptied(parent)
-                    continue
-                node.cause = None
-            node.run = node.run[: len(node.run) - drop * block_bytes]
-            node.payload = node.payload[: len(node.run)]
+        while self.blocks > self.budget:
+            self._drop_oldest(self.blocks - self.budget)
+
+    def make_room(self) -> None:
+        """Drop some of the oldest, so that evictions up to the next call need not: a bounded piece
+        of work."""
+        for _ in range(_MOST_DROPPED):
+            excess = self.blocks + self._room - self.budget
+            if excess <= 0:
+                return
+            self._drop_oldest(excess)
 
     def clear(self) -> None:
         """Forget that there are any."""
@@ -91,6 +85,31 @@ class Ghosts:
             node.older_ghost = node.newer_ghost = None
             node = following
         ends.older_ghost = ends.newer_ghost = ends
+
+    def _drop_oldest(self, excess: int) -> None:
+        """Drop about ``excess`` ghost blocks of the node evicted from longest ago, or take it out
+        of the list when it cannot go before others."""
+        node = self._ends.newer_ghost
+        assert node is not None
+        ghosts = ghost_blocks(node, self._block_bytes)
+        if node.children or not ghosts:
+            _unlink(node)
+            return
+        # An eighth at least, since what stays of a long run is copied.
+        drop = min(ghosts, max(excess, ghosts // 8)) if ghosts > 1 else 1
+        self._on_forget(node.tick, drop)
+        self.blocks -= drop
+        if drop == ghosts:
+            _unlink(node)
+            if not node.blocks:
+                parent = node.parent
+                self._destroy(node)
+                if parent is not None and not parent.blocks and not parent.children:
+                    self._drop_emptied(parent)
+                return
+            node.cause = None
+        node.run = node.run[: len(node.run) - drop * self._block_bytes]
+        node.payload = node.payload[: len(node.run)]
 
     def _drop_emptied(self, top: Node) -> None:
         """Destroy what was cut off above a ghost that has gone, and is not in the list itself."""

@@ -101,7 +101,7 @@ def _take_back(tree: Tree, nodes: list[Node], *, attached: bool) -> None:
             tree.ghosts.add(node, size)
         else:
             tree.destroy(node)
-    tree.ghosts.prune()
+    tree.ghosts.keep_budget()
 
 
 def _detach(tree: Tree, cut: Node, above: Node) -> None:

@@ -264,12 +264,14 @@ class PrefixCache:
         return evicting.evict(self._tree, count)
 
     def expire(self) -> int:
-        """Take back what has been idle for longer than ``ttl``, and end retentions whose time is
-        over.
+        """Take back what has been idle for longer than ``ttl``, end retentions whose time is over,
+        and forget the oldest ghosts where the budget is all but used up, so that the next evictions
+        need not.
 
         A bounded piece of work: to be called at every step. Returns the blocks freed.
         """
         self.retentions.expire(self._tree.clock())
+        self._tree.ghosts.make_room()
         return 0 if self.ttl is None else evicting.expire(self._tree, self.ttl)
 
     def retain(

@@ -44,6 +44,37 @@ def test_what_was_evicted_first_is_forgotten_first() -> None:
         assert_sound(cache)
 
 
+def test_after_a_steps_housekeeping_the_next_evictions_forget_nothing() -> None:
+    cache = make_cache(48, SIZE, ghost_blocks=32)
+    for seed in range(1, 42):
+        store(cache, ids(SIZE, seed))
+    cache.evict(32)
+    assert cache.ghost_tokens == 32 * SIZE
+    cache.expire()
+    assert cache.ghost_tokens == 30 * SIZE
+    assert [why(cache, ids(5, seed)).reason for seed in (2, 3)] == [Reason.COLD, Reason.EVICTED]
+    cache.expire()
+    cache.evict(2)
+    assert cache.ghost_tokens == 32 * SIZE
+    assert why(cache, ids(5, 3)).reason is Reason.EVICTED
+    cache.evict(1)
+    assert why(cache, ids(5, 3)).reason is Reason.COLD
+    assert_sound(cache)
+
+
+def test_one_steps_housekeeping_is_a_bounded_piece_of_work() -> None:
+    cache = make_cache(8192, SIZE, ghost_blocks=8192)
+    for seed in range(8192):
+        store(cache, [seed, 0, 0, 0])
+    cache.evict(8192)
+    known = [8192]
+    for _ in range(3):
+        cache.expire()
+        known.append(cache.ghost_tokens // SIZE)
+    assert known == [8192, 7936, 7680, 7680]  # of 8192 blocks a 16th is kept free: 512
+    assert_sound(cache)
+
+
 def test_nothing_of_a_ghost_is_served_or_copied() -> None:
     cache = make_cache(16, SIZE, partial_blocks=True)
     store(cache, ids(24, 1))

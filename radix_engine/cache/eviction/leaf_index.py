@@ -37,6 +37,15 @@ class LeafIndex:
         if self._own_ages is not None:
             self._own_ages.discard(leaf)
 
+    def removed(self, leaf: Node, now: float) -> None:
+        """All blocks of a leaf, which was added, are being taken."""
+        if leaf.retained:
+            self.retained.discard(leaf)
+            return
+        self.rule.removed(leaf, now)
+        if self._own_ages is not None:
+            self._own_ages.discard(leaf)
+
     def victim(self, now: float) -> Node | None:
         """The leaf to take blocks from: a retained one only when no other is left."""
         leaf = self.rule.victim(now)

@@ -69,7 +69,8 @@ class LruLeaves:
         return oldest
 
     def removed(self, leaf: Node, now: float) -> None:
-        """Nothing to note."""
+        """A leaf is no more."""
+        self.discard(leaf)
 
     def leaves(self) -> list[Node]:
         """All of them, next victim first."""

@@ -28,7 +28,7 @@ class EvictionRule(Protocol):
         ...
 
     def discard(self, leaf: Node) -> None:
-        """The leaf, which was added, may no longer be evicted."""
+        """The leaf, which was added, is in use again, or about to change."""
         ...
 
     def victim(self, now: float) -> Node | None:
@@ -36,7 +36,7 @@ class EvictionRule(Protocol):
         ...
 
     def removed(self, leaf: Node, now: float) -> None:
-        """All blocks of the leaf, which was discarded, have been taken."""
+        """The leaf, which was added, is no more: all its blocks are being taken."""
         ...
 
     def leaves(self) -> list[Node]:

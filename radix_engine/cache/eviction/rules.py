@@ -47,8 +47,8 @@ class SortedLeaves(ABC):
         return leaf
 
     def removed(self, leaf: Node, now: float) -> None:
-        """Nothing to note."""
-        return
+        """A leaf is no more."""
+        self.discard(leaf)
 
     def leaves(self) -> list[Node]:
         """All of them, next victim first."""
@@ -147,7 +147,8 @@ class SlruLeaves:
         return self._probation.victim(now) or self._protected.victim(now)
 
     def removed(self, leaf: Node, now: float) -> None:
-        """Nothing to note."""
+        """A leaf is no more."""
+        self.discard(leaf)
 
     def leaves(self) -> list[Node]:
         """All of them, those on probation first."""
