@@ -13,7 +13,7 @@ from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
 # Leaves that one call of ``expire`` looks at, so that no single call takes long.
-_MOST_EXPIRED = 256
+_MOST_EXPIRED = 128
 
 
 def evict(tree: Tree, count: int) -> int:

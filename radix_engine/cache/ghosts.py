@@ -13,7 +13,7 @@ from radix_engine.cache.node import Node, ghost_blocks, new_root
 # What `Ghosts.make_room` keeps free of the budget for evictions until its next call (at most, in
 # blocks), and the nodes that one call looks at.
 _MOST_ROOM = 1024
-_MOST_DROPPED = 256
+_MOST_DROPPED = 128
 
 
 class Ghosts:
