@@ -18,18 +18,20 @@ SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(AR
 BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve bench-agent bench-startup bench-tree fuzz test tests lint types clean
+.PHONY: help setup serve bench-agent bench-startup bench-tree bench-scheduler simulate fuzz test tests lint types clean
 
 help:
 	@echo "make serve          serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
 	@echo "make bench-agent    replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
 	@echo "make bench-startup  time from command to ready, second start"
 	@echo "make bench-tree     cost of the prefix cache's operations, 1,000 to 100,000 leaves"
+	@echo "make bench-scheduler cost of the scheduler as its queue grows, and what its order is worth"
+	@echo "make simulate       orders of waiting requests compared, with simulated steps  [ARGS=...]"
 	@echo "make fuzz           a million random operations on the prefix cache  [ARGS=...]"
 	@echo "make test           tests, lint and types"
 	@echo "make setup          only create .venv  [GPU=1]"
 	@echo "make clean          remove .venv, results/ and caches of tools"
-	@echo "ARGS=--help lists the options of serve and bench-agent"
+	@echo "ARGS=--help lists the options of serve, bench-agent and simulate"
 
 setup: $(READY)
 
@@ -52,6 +54,12 @@ bench-startup: $(READY)
 
 bench-tree: $(READY)
 	@exec $(PY) -m workloads bench-tree $(ARGS)
+
+bench-scheduler: $(READY)
+	@exec $(PY) -m workloads bench-scheduler $(ARGS)
+
+simulate: $(READY)
+	@exec $(PY) -m workloads simulate $(ARGS)
 
 fuzz: $(READY_DEV)
 	@exec $(PY) -m tests.cache.fuzz $(ARGS)

@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class QueueFull(RuntimeError):
+    """As many requests wait as may. Nothing was queued."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a step.
+    """The bounds of a step, and of the queue.
 
     ``max_step_tokens``: tokens computed in one step, prefill chunks and decodes together.
     ``max_running``: requests that hold blocks at a time. ``max_passed_by``: later arrivals that
-    may be admitted before a waiting request; after that many it is the next one.
+    may be admitted before a waiting request; after that many it is the next one. ``max_waiting``:
+    requests in the queue, preempted ones not counted; None: any number.
     """
 
     max_step_tokens: int = 256
     max_running: int = 64
-    max_passed_by: int = 64
+    max_passed_by: int = 256
+    max_waiting: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_step_tokens", "max_running"):
@@ -29,6 +35,8 @@ class Limits:
             )
         if self.max_passed_by < 0:
             raise ValueError(f"max_passed_by must be at least 0, not {self.max_passed_by}")
+        if self.max_waiting is not None and self.max_waiting < 1:
+            raise ValueError(f"max_waiting must be at least 1, not {self.max_waiting}")
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

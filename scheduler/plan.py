@@ -9,18 +9,17 @@ from typing import NamedTuple
 from scheduler.request import Request, State
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledSpan:
-    """``count`` tokens of a request from position ``start`` on. Its block table covers them."""
+class ScheduledSpan(NamedTuple):
+    """``count`` tokens of a request from position ``start`` on. Its block table covers them.
+
+    ``samples``: whether the step ends with the request's last token, so that the next one is
+    sampled.
+    """
 
     request: Request
     start: int
-    count: int
-
-    @property
-    def samples(self) -> bool:
-        """Whether the step ends with the request's last token, so that the next one is sampled."""
-        return self.start + self.count == len(self.request.tokens)
+    count: int  # type: ignore[assignment]  # hides a method of tuples that nobody needs here
+    samples: bool
 
     @property
     def tokens(self) -> array[int]:
@@ -37,9 +36,18 @@ class RowCopy(NamedTuple):
     rows: int
 
 
+class Ended(NamedTuple):
+    """A request that ended without being computed. ``reason``: ``deadline``, or ``memory`` (alone
+    with all of it, it still needs more)."""
+
+    request: Request
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: the spans to compute, each request at most once, and who was preempted for them.
+    """One step: the spans to compute, each request at most once, who was preempted for them, and
+    who ended instead.
 
     ``copies`` are to be made first, in their order: a source may be another block's place before
     the step is over.
@@ -48,12 +56,13 @@ class StepPlan:
     spans: tuple[ScheduledSpan, ...]
     preempted: tuple[Request, ...] = ()
     copies: tuple[RowCopy, ...] = ()
+    ended: tuple[Ended, ...] = ()
 
     @property
     def still_running(self) -> StepPlan:
         """The plan without the requests that were ended, or sent back, since it was made."""
         spans = tuple(span for span in self.spans if span.request.state is State.RUNNING)
-        return StepPlan(spans, self.preempted, self.copies)
+        return StepPlan(spans, self.preempted, self.copies, self.ended)
 
     @property
     def num_tokens(self) -> int:
@@ -62,12 +71,12 @@ class StepPlan:
 
     @property
     def sampling(self) -> tuple[ScheduledSpan, ...]:
-        """The spans that get a new token, in the order in which ``commit`` wants the tokens."""
+        """The spans that get a new token, in the order in which ``commit`` wants the tokens: one
+        for the request, and then one for each of its branches."""
         return tuple(span for span in self.spans if span.samples)
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
+class NewToken(NamedTuple):
     """A sampled token. ``finish_reason``: ``stop``, ``length``, or None while it goes on."""
 
     request: Request

@@ -18,11 +18,15 @@ from radix_engine.cache import (
 
 
 class State(Enum):
-    """Where a request stands. A preempted one is WAITING again."""
+    """Where a request stands. A preempted one is WAITING again, or PARKED, where its next token is
+    undecided and there is nothing to compute before that is known; a BRANCH waits for the request
+    that it forks off to compute their common prompt."""
 
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
+    BRANCH = "branch"
+    PARKED = "parked"
 
 
 class Request:
@@ -34,13 +38,18 @@ class Request:
 
     ``max_new_tokens`` is exact: the answer ends with it, unless one of ``stop_token_ids`` comes
     first. ``namespace``: whose prefixes it may share; ``mode``: whether it reads them, and whether
-    it stores its own.
+    it stores its own. ``priority``: the higher, the earlier, where the order is by priority.
+    ``deadline``: when it ends at the latest, in seconds of the scheduler's clock. ``request_id`` is
+    the caller's, and internal: two requests of one client that carry the same name differ in it.
     """
 
     __slots__ = (
         "arrival",
+        "arrived_s",
         "block_table",
+        "branches",
         "cached_tokens",
+        "deadline",
         "lease",
         "match",
         "match_end",
@@ -48,13 +57,16 @@ class Request:
         "mode",
         "most_computed_tokens",
         "namespace",
+        "near",
         "num_computed_tokens",
         "num_prompt_tokens",
-        "passed_by",
         "preemptions",
+        "priority",
         "request_id",
+        "run",
         "state",
         "stop_token_ids",
+        "stores",
         "tokens",
     )
 
@@ -67,6 +79,8 @@ class Request:
         *,
         namespace: Namespace = DEFAULT,
         mode: CacheMode = CacheMode.DEFAULT,
+        priority: int = 0,
+        deadline: float | None = None,
     ) -> None:
         self.request_id = request_id
         self.tokens = token_array(prompt)
@@ -75,16 +89,22 @@ class Request:
             raise ValueError("a request needs a prompt of at least 1 token")
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        self.run = self.tokens.tobytes()  # the prompt, as the cache takes it
         self.max_new_tokens = max_new_tokens
         self.stop_token_ids = stop_token_ids
         self.namespace = namespace
         self.mode = mode
+        self.stores = mode.stores
+        self.priority = priority
+        self.deadline = deadline
 
         self.state = State.WAITING
         self.arrival = 0  # place in the order of arrival, set when it is queued
+        self.arrived_s = 0.0  # when, on the scheduler's clock
         self.match: MatchView | None = None  # the last look-up, good for one version of the cache
-        self.passed_by = 0  # later arrivals admitted before it
+        self.near: MatchView | None = None  # an older one, for the next to go on from
         self.preemptions = 0
+        self.branches: list[Request] = []  # fork off when the next token is sampled
 
         self.lease: LeaseView | None = None
         self.block_table: array[int] = token_array()
@@ -102,6 +122,18 @@ class Request:
     def remaining_tokens(self) -> int:
         """Tokens to compute before the next one can be sampled."""
         return len(self.tokens) - self.num_computed_tokens
+
+    @property
+    def width(self) -> int:
+        """Requests that run at a time once its branches have forked off."""
+        return 1 + len(self.branches)
+
+    @property
+    def whole_run(self) -> bytes:
+        """All tokens so far, as the cache takes them: more than the prompt after a preemption."""
+        if len(self.tokens) == self.num_prompt_tokens:
+            return self.run
+        return self.tokens.tobytes()
 
     def private_tail(self, block_size: int) -> array[int]:
         """The blocks that this request alone owns."""

@@ -19,7 +19,8 @@ class Answer:
     """Joins a scheduler's request with its text, its sampling and its receiver.
 
     ``on_output`` is called on the engine's thread; its last call, and only that, has a finish
-    reason.
+    reason. ``asked_id`` and ``index``: whoever asked knows it as this request's answer number so
+    and so; by default the only one.
     """
 
     def __init__(
@@ -30,8 +31,12 @@ class Answer:
         stop: tuple[str, ...],
         detokenizer: Detokenizer,
         on_output: Callable[[Output], None],
+        asked_id: int | None = None,
+        index: int = 0,
     ) -> None:
         self.request = request
+        self.asked_id = request.request_id if asked_id is None else asked_id
+        self._index = index
         self._sampling = sampling
         self._seed = seed
         self._detokenizer = detokenizer
@@ -61,7 +66,7 @@ class Answer:
         return stopped
 
     def end(self, finish_reason: str, error: str | None = None) -> None:
-        """End the answer without a further token (``abort`` or ``error``); once."""
+        """End the answer without a further token (``abort``, ``error`` or ``length``); once."""
         if self.ended:
             return
         text = ""
@@ -86,7 +91,7 @@ class Answer:
             request.cached_tokens or 0,
             request.match_end,
         )
-        output = Output(request.request_id, text, tokens, finish_reason, usage, error)
+        output = Output(self.asked_id, text, tokens, finish_reason, usage, error, self._index)
         try:
             self._on_output(output)
         except Exception:  # whoever asked must not be able to stop the others' answers

@@ -23,5 +23,6 @@ def make_cache(options: CacheOptions, num_blocks: int, block_size: int) -> Prefi
 
 
 def dump_of(cache: PrefixCache | FlatCache) -> list[NodeDump] | None:
-    """What the cache stores, for people to look at; None for one that is no tree."""
+    """What the cache stores, for the server's operator to look at, since it tells of all tenants;
+    None for one that is no tree."""
     return dump(cache, time.monotonic()) if isinstance(cache, PrefixCache) else None

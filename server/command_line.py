@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from radix_engine.cache import RULES
-from scheduler import Limits
+from scheduler import ORDERS, Limits
 from server.options import CacheOptions, EngineOptions
 
 T = TypeVar("T", int, float)
@@ -32,7 +32,9 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         running = values.max_running
         if running is None:
             running = max(1, min(Limits().max_running, values.max_step_tokens))
-        limits = Limits(values.max_step_tokens, running, values.max_passed_by)
+        limits = Limits(
+            values.max_step_tokens, running, values.max_passed_by, values.max_waiting
+        )
         cache = CacheOptions(
             enabled=values.prefix_cache == "on",
             index=values.prefix_index,
@@ -49,6 +51,8 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         threads=values.threads,
         cache=cache,
         limits=limits,
+        order=values.order,
+        fair=values.fair,
     )
     return ServerOptions(engine, values.host, values.port, values.grace)
 
@@ -145,8 +149,28 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=limits.max_passed_by,
         metavar="N",
-        help="requests that arrived later and may start before a waiting one because more of them "
-        "is cached; after that many it is the next (default: %(default)s requests)",
+        help="requests that arrived later and may start before a waiting one, whatever the order; "
+        "after that many it is the next (default: %(default)s requests)",
+    )
+    steps.add_argument(
+        "--max-waiting",
+        type=int,
+        metavar="N",
+        help="requests that may wait; further ones are refused at once, with status 429 (default: "
+        "any number)",
+    )
+    steps.add_argument(
+        "--order",
+        choices=tuple(ORDERS),
+        default="lpm",
+        help="which waiting request starts first: lpm, the one with the longest cached prefix; dfs, "
+        "by the tree of all prompts, for batches that are sent at once; hrrn, the one that has "
+        "waited longest for its cost; fcfs, the first to come; priority (default: %(default)s)",
+    )
+    steps.add_argument(
+        "--fair",
+        action="store_true",
+        help="let tenants take turns, by the tokens computed for each (default: one queue for all)",
     )
     http = parser.add_argument_group("HTTP")
     http.add_argument(

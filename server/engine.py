@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import queue
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
-from radix_engine.cache import CacheMode, NodeDump
+from radix_engine.cache import NodeDump
 from radix_engine.model.load import LoadProgress
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.weights import LoadedModel
-from scheduler import Limits, Request, Scheduler
-from server.answer import Answer
+from scheduler import Limits, Scheduler
+from server.beam_search import BeamSearch
 from server.cache_choice import dump_of, make_cache
 from server.collector import Collector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
+from server.intake import Intake
 from server.loading import load_parts
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output
+from server.steps import Steps
 from server.text import TextCodec
 from server.tree_view import tree_view
 
@@ -41,6 +41,7 @@ class Engine:
 
     Use as a context manager, or call ``shutdown``. ``num_blocks`` blocks of ``block_size`` tokens
     are allocated for K and V. ``cache``: how prefixes are kept; by default in the radix tree.
+    ``order`` and ``fair``: see `EngineOptions`.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Engine:
         block_size: int = 16,
         limits: Limits | None = None,
         cache: CacheOptions | None = None,
+        order: str = "lpm",
+        fair: bool = False,
     ) -> None:
         options = cache or CacheOptions()
         runner = ModelRunner(model, num_blocks, block_size)
@@ -66,12 +69,13 @@ class Engine:
             prefix_cache=options.enabled,
             sampling=model.sampling,
         )
-        self._eos = model.eos_token_ids
-        self._vocabulary = model.config.vocab_size
+        limits = limits or Limits()
         self._cache = make_cache(options, num_blocks, block_size)
-        self._scheduler = Scheduler(self._cache, limits or Limits())
-        self._loop = EngineLoop(self._scheduler, runner)
-        self._ids = itertools.count(1)
+        self._scheduler = Scheduler(self._cache, limits, order, fair=fair)
+        self._intake = Intake(
+            self.info, text, model.eos_token_ids, model.config.vocab_size, limits.max_running
+        )
+        self._loop = EngineLoop(Steps(self._scheduler, runner))
         self._draining = False
         self._loop.start()
         # torch must not be inside a step when the interpreter is taken down.
@@ -94,6 +98,8 @@ class Engine:
             block_size=BLOCK_SIZE,
             limits=options.limits,
             cache=options.cache,
+            order=options.order,
+            fair=options.fair,
         )
 
     def __enter__(self) -> Engine:
@@ -107,59 +113,42 @@ class Engine:
     ) -> int:
         """Queue a prompt of token ids and return the request's id.
 
-        ``on_output`` is called on the engine's thread, in order; exactly one call, the last, has a
-        finish reason. It must be quick, since all other answers wait for it, and may call anything
-        but ``generate``, ``stream`` and ``shutdown``. Raises RequestRefused: nothing was queued.
+        ``on_output`` is called on the engine's thread, in order; exactly one call for each of the
+        ``params.n`` answers, its last, has a finish reason. It must be quick, since all other
+        answers wait for it, and may call anything but ``generate``, ``stream`` and ``shutdown``.
+        Raises RequestRefused: nothing was queued.
         """
         if self._draining:
             raise _shutting_down()
-        self._check_prompt(prompt)
-        info = self.info
-        # The last token needs no K/V, so an answer may be one token longer than the memory.
-        room = min(info.context_length, info.kv_tokens + 1) - len(prompt)
-        request = Request(
-            next(self._ids),
-            prompt,
-            min(params.max_tokens, room),
-            self._eos,
-            namespace=params.namespace,
-            mode=params.cache_mode if info.prefix_cache else CacheMode.BYPASS,
-        )
-        sampling = params.sampling or info.sampling
-        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
-        answer = Answer(
-            request,
-            sampling,
-            seed,
-            params.stop,
-            self.text.detokenizer(prompt),
-            on_output,
-        )
-        if not self._loop.post(lambda: self._loop.add(answer)):
+        self._intake.check(prompt, params)
+        self._check_queue()
+        work = self._intake.prepare(prompt, params, on_output)
+        if not self._loop.add(work):
             raise _shutting_down() if self._draining else _failed()
-        return request.request_id
+        return work.asked_id if isinstance(work, BeamSearch) else work[0].asked_id
 
     def abort(self, request_id: int) -> None:
-        """End a request before the next step; its receiver gets ``abort``. Unknown ids are
-        ignored.
+        """End a request before the next step; its receiver gets ``abort`` for each answer that has
+        not ended. Unknown ids are ignored.
         """
-        self._loop.post(lambda: self._loop.abort(request_id))
+        self._loop.abort(request_id)
 
     def stream(
         self, prompt: Prompt, params: GenerationParams = GenerationParams()
     ) -> Iterator[Output]:
-        """The answer to one prompt, piece by piece. Leaving the loop early aborts the request.
+        """The answers to one prompt, piece by piece; several come in turn, see their ``index``.
+        Leaving the loop early aborts the request.
 
         The prompt is submitted, or refused, when the first piece is asked for.
         """
         pieces: queue.SimpleQueue[Output] = queue.SimpleQueue()
         request_id = self.submit(self._tokens(prompt), params, pieces.put)
         try:
-            while True:
+            running = params.n
+            while running:
                 piece = pieces.get()
+                running -= piece.finish_reason is not None
                 yield piece
-                if piece.finish_reason is not None:
-                    return
         finally:
             self.abort(request_id)
 
@@ -168,19 +157,21 @@ class Engine:
     ) -> list[Completion]:
         """The whole answers to several prompts, computed together, in the order of the prompts.
 
+        With ``params.n`` each prompt has so many, one after the other by their ``index``: answer
+        ``j`` to prompt ``i`` is at place ``i * n + j``, as OpenAI's API orders its choices.
         Raises RequestRefused for the first prompt that cannot be served, before any is computed.
         """
         if isinstance(prompts, str):
             raise TypeError("generate takes a list of prompts; put the one prompt into a list")
         tokens = [self._tokens(prompt) for prompt in prompts]
         for prompt in tokens:
-            self._check_prompt(prompt)
-        collectors = [Collector() for _ in tokens]
+            self._intake.check(prompt, params)
+        collectors = [Collector(params.n) for _ in tokens]
         submitted: list[int] = []
         try:
             for prompt, collector in zip(tokens, collectors, strict=True):
                 submitted.append(self.submit(prompt, params, collector.push))
-            return [collector.wait() for collector in collectors]
+            return [answer for collector in collectors for answer in collector.wait()]
         except BaseException:
             for request_id in submitted:
                 self.abort(request_id)
@@ -255,34 +246,18 @@ class Engine:
     def _tokens(self, prompt: Prompt) -> Sequence[int]:
         return self.text.encode(prompt) if isinstance(prompt, str) else prompt
 
-    def _check_prompt(self, prompt: Sequence[int]) -> None:
-        info, length = self.info, len(prompt)
-        if length == 0:
-            raise RequestRefused("the prompt is empty; it needs at least 1 token", param="prompt")
-        if length >= info.context_length:
+    def _check_queue(self) -> None:
+        """Refuse what the queue has no place for, without waiting for the step that runs."""
+        most = self._scheduler.limits.max_waiting
+        if most is None:
+            return
+        waiting = self._scheduler.num_new_waiting + self._loop.num_posted
+        if waiting >= most:
             raise RequestRefused(
-                f"the prompt has {length} tokens, but the model's context of {info.context_length} "
-                f"tokens has room for {info.context_length - 1} and an answer; shorten the prompt",
-                param="prompt",
-                code="context_length_exceeded",
-            )
-        if length > info.max_prompt_tokens:
-            raise RequestRefused(
-                f"the prompt has {length} tokens, but the KV memory holds {info.kv_tokens}; "
-                "shorten the prompt, or start the server with a larger --kv-memory",
-                param="prompt",
-                code="context_length_exceeded",
-            )
-        if not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
-            index, token = next(
-                (index, token)
-                for index, token in enumerate(prompt)
-                if not 0 <= token < self._vocabulary
-            )
-            raise RequestRefused(
-                f"token {index} of the prompt is {token}; "
-                f"token ids must lie between 0 and {self._vocabulary - 1}",
-                param="prompt",
+                f"{waiting} requests wait, and the limit is {most}; try again later, or start the "
+                "server with a larger --max-waiting",
+                code="queue_full",
+                status=429,
             )
 
 

@@ -1,4 +1,4 @@
-"""The engine's thread: takes commands, plans a step, computes it, commits it, hands the text out.
+"""The engine's thread: carries out commands and runs steps.
 
 Everything below it (scheduler, cache, model) belongs to this thread alone. Others reach it through
 ``post`` and ``call``, which are carried out between two steps.
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-import torch
-
-from radix_engine.model.batch import Span
-from radix_engine.model.sampling import not_finite, sample
-from scheduler import NewToken, Scheduler, StepPlan
 from server.answer import Answer
+from server.beam_search import BeamSearch
 from server.garbage import GarbageCollector, tame_garbage_collector
+from server.steps import Steps, describe
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -27,27 +23,14 @@ T = TypeVar("T")
 _IDLE_BEFORE_COLLECTING_S = 5.0
 
 
-class Forward(Protocol):
-    """What the loop needs of a model."""
-
-    def copy_rows(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        """Copy the first rows of blocks: (source, target, rows)."""
-
-    def forward(self, spans: list[Span]) -> torch.Tensor:
-        """Float32 logits [spans that want them, vocabulary]."""
-
-
 class EngineLoop:
     """Runs steps on a thread of its own for as long as there is work, and sleeps otherwise."""
 
-    def __init__(self, scheduler: Scheduler, model: Forward) -> None:
-        self._scheduler = scheduler
-        self._model = model
-        self._answers: dict[int, Answer] = {}
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
-        self._known_problem: str | None = None
         self._collector: GarbageCollector | None = None
         self._idle_events: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -63,6 +46,11 @@ class EngineLoop:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def num_posted(self) -> int:
+        """Commands, mostly new requests, that the next step begins with."""
+        return len(self._inbox)
 
     def post(self, command: Callable[[], None]) -> bool:
         """Have a command carried out on the engine's thread, between two steps.
@@ -98,15 +86,15 @@ class EngineLoop:
             raise RuntimeError("the engine's thread has ended")
         return future.result()
 
-    def add(self, answer: Answer) -> None:
-        """On the engine's thread: queue a request."""
-        self._answers[answer.request.request_id] = answer
-        with self._one_request(answer.request.request_id):
-            self._scheduler.submit(answer.request)
+    def add(self, work: Sequence[Answer] | BeamSearch) -> bool:
+        """Queue the answers to one prompt, or a beam search. False like `post`."""
+        if isinstance(work, BeamSearch):
+            return self.post(lambda: self._steps.add_search(work))
+        return self.post(lambda: self._steps.add(work))
 
     def abort(self, request_id: int) -> None:
-        """On the engine's thread: end a request in any state. Unknown ids are ignored."""
-        self._drop(request_id, "abort")
+        """End a request in any state, between two steps. Unknown ids are ignored."""
+        self.post(lambda: self._steps.end(request_id, "abort"))
 
     def wait_idle(self, timeout_s: float) -> None:
         """Block until all answers have ended, the time is over, or the loop stops."""
@@ -129,32 +117,31 @@ class EngineLoop:
             self._serve()
         except BaseException as failure:  # a panic in a native library is no Exception
             logger.critical("the engine's thread has failed", exc_info=True)
-            reason, error = "error", _describe(failure)
+            reason, error = "error", describe(failure)
         with self._wake:
             self._stopping = True  # from here on nothing is posted any more
             commands, self._inbox = self._inbox, []
         for command in commands:
             command()
-        for request_id in list(self._answers):
-            self._drop(request_id, reason, error)
+        self._steps.end_all(reason, error)
         self._tell_idle()
 
     def _serve(self) -> None:
         """Commands and steps, until the loop is told to stop."""
         while True:
             with self._wake:
-                while not (self._inbox or self._stopping or self._scheduler.has_work):
+                while not (self._inbox or self._stopping or self._steps.has_work):
                     self._wait()
                 if self._stopping:
                     return
                 commands, self._inbox = self._inbox, []
             for command in commands:
                 command()
-            if self._scheduler.has_work:
-                self._step()
+            if self._steps.has_work:
+                self._steps.step()
                 if self._collector is not None:
                     self._collector.between_steps()
-            if not self._answers:
+            if self._steps.is_idle:
                 self._tell_idle()
 
     def _wait(self) -> None:
@@ -169,94 +156,3 @@ class EngineLoop:
         for event in self._idle_events:
             event.set()
         self._idle_events.clear()
-
-    def _step(self) -> None:
-        """One step. Whatever goes wrong ends the requests it concerns, never the thread."""
-        affected: list[int] = list(self._answers)
-        try:
-            plan = self._scheduler.plan()
-            if not plan.spans:
-                raise RuntimeError("no request can make progress")
-            affected = [span.request.request_id for span in plan.spans]
-            plan, tokens = self._compute(plan)
-            results = self._scheduler.commit(plan, tokens)
-        except Exception as error:
-            logger.exception("a step failed")
-            for request_id in affected:
-                self._drop(request_id, "error", _describe(error))
-            return
-        self._check_books()
-        for new in results:
-            with self._one_request(new.request.request_id):
-                self._deliver(new)
-
-    def _check_books(self) -> None:
-        """Whether every block still has one owner; what has not is set apart, and serving goes
-        on."""
-        problem = self._scheduler.sum_problem()
-        if problem is None or problem == self._known_problem:
-            return
-        logger.critical("the cache's books are wrong: %s", problem)
-        for line in self._scheduler.quarantine():
-            logger.critical("quarantined: %s", line)
-        self._known_problem = self._scheduler.sum_problem()
-
-    def _deliver(self, new: NewToken) -> None:
-        answer = self._answers[new.request.request_id]
-        if answer.push(new.token, new.finish_reason):
-            self._scheduler.finish(new.request)
-        if answer.abandoned:
-            self._drop(new.request.request_id, "abort")
-            return
-        if answer.ended:
-            del self._answers[new.request.request_id]
-
-    @contextmanager
-    def _one_request(self, request_id: int) -> Iterator[None]:
-        """What goes wrong in here ends this request."""
-        try:
-            yield
-        except Exception as error:
-            logger.exception("request %d failed", request_id)
-            self._drop(request_id, "error", _describe(error))
-
-    def _compute(self, plan: StepPlan) -> tuple[StepPlan, list[int]]:
-        """Run the model and choose tokens. Returns the plan without requests that failed alone."""
-        if plan.copies:
-            self._model.copy_rows(plan.copies)
-        logits = self._model.forward(
-            [
-                Span(span.tokens, span.start, span.request.block_table, span.samples)
-                for span in plan.spans
-            ]
-        )
-        broken = not_finite(logits)
-        if broken:
-            sampling = plan.sampling
-            for row in broken:
-                request = sampling[row].request
-                self._drop(request.request_id, "error", "the model's logits are not finite numbers")
-            # Others may have stood on what these computed; they were sent back to start again.
-            plan = plan.still_running
-            left = {span.request for span in plan.sampling}
-            logits = logits[[row for row, span in enumerate(sampling) if span.request in left]]
-        rows = [self._answers[span.request.request_id].sample_row() for span in plan.sampling]
-        return plan, sample(logits, rows)
-
-    def _drop(self, request_id: int, reason: str, error: str | None = None) -> None:
-        answer = self._answers.pop(request_id, None)
-        if answer is None:
-            return
-        try:
-            self._scheduler.abort(answer.request)
-        except Exception:
-            logger.exception("request %d could not give its blocks back", request_id)
-        try:
-            answer.end(reason, error)
-        except Exception as failure:
-            logger.exception("request %d could not be ended cleanly", request_id)
-            answer.end("error", _describe(failure))  # this way touches no tokenizer
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

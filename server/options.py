@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from radix_engine.cache import RULES
-from scheduler import Limits
+from scheduler import ORDERS, Limits
 
 BLOCK_SIZE = 16
 
@@ -42,7 +42,8 @@ class EngineOptions:
     ``model``: a folder, a .gguf file or a hub id; None for the default model. ``dtype``: ``auto``
     (bf16 where the processor computes it natively, else fp32), ``bf16`` or ``fp32``. ``kv_memory``:
     a size such as ``2GiB``, a share of the free memory such as ``25%``, or None for the default.
-    ``threads``: of the model; None for all processors this process may use.
+    ``threads``: of the model; None for all processors this process may use. ``order``: which of the
+    waiting requests starts first: lpm, dfs, hrrn, fcfs or priority. ``fair``: tenants take turns.
     """
 
     model: str | None = None
@@ -51,7 +52,11 @@ class EngineOptions:
     threads: int | None = None
     cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
+    order: str = "lpm"
+    fair: bool = False
 
     def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {self.threads}")

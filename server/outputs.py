@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
 from radix_engine.model.sampling_params import SamplingParams
+
+MAX_ANSWERS = 128  # to one prompt
+MAX_LENGTH_PENALTY = 10  # and no less than its negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,20 @@ class GenerationParams:
     the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
     way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
     ``namespace``: whose cached prefixes may be shared; ``cache_mode``: whether they are read, and
-    whether this prompt's and answer's are stored. Raises ValueError naming the field.
+    whether this prompt's and answer's are stored.
+
+    ``n``: answers to the prompt, which is computed once; each has its own random numbers, those of
+    answer 0 are those of a lone answer.
+
+    ``use_beam_search``: the ``n`` answers are the best that a beam search finds, best first, and
+    come when it is over. It follows ``best_of`` beams (None: ``n``). An answer's score is the sum
+    of its tokens' log-probabilities over its length to the power of ``length_penalty``.
+    ``early_stopping``: when the search is over once ``best_of`` answers have ended: True, at once;
+    False, when the best unfinished answer, at its present length, is not better than the worst of
+    them; ``"never"``, when none can become better. Beam search takes no ``stop`` and no random
+    ``sampling``.
+
+    Raises ValueError naming the field.
     """
 
     max_tokens: int = 128
@@ -24,6 +41,11 @@ class GenerationParams:
     stop: tuple[str, ...] = ()
     namespace: Namespace = DEFAULT
     cache_mode: CacheMode = CacheMode.DEFAULT
+    n: int = 1
+    use_beam_search: bool = False
+    best_of: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
@@ -32,12 +54,43 @@ class GenerationParams:
             isinstance(text, str) and text for text in self.stop
         ):
             raise ValueError(f"stop must be a tuple of strings, none empty, not {self.stop!r}")
+        if type(self.n) is not int or not 1 <= self.n <= MAX_ANSWERS:
+            raise ValueError(f"n must be a whole number from 1 to {MAX_ANSWERS}, not {self.n!r}")
+        self._check_beams()
+
+    @property
+    def width(self) -> int:
+        """Requests that run at a time for one prompt: its answers, or the beams."""
+        return self.best_of or self.n
+
+    def _check_beams(self) -> None:
+        best_of = self.n if self.best_of is None else self.best_of
+        most = MAX_ANSWERS if self.use_beam_search else self.n
+        if type(best_of) is not int or not self.n <= best_of <= most:
+            raise ValueError(
+                f"best_of must be a whole number from n ({self.n}) to {MAX_ANSWERS} with beam "
+                f"search, and n without, not {best_of!r}"
+            )
+        penalty, limit = self.length_penalty, MAX_LENGTH_PENALTY
+        if type(penalty) not in (int, float) or not -limit <= penalty <= limit:
+            raise ValueError(
+                f"length_penalty must be a number from -{limit} to {limit}, not {penalty!r}"
+            )
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise ValueError(
+                f"early_stopping must be true, false or 'never', not {self.early_stopping!r}"
+            )
+        if self.use_beam_search and self.stop:
+            raise ValueError("stop must be empty with beam search, which looks at whole answers")
+        if self.use_beam_search and self.sampling is not None and not self.sampling.is_greedy:
+            raise ValueError("sampling must be None or greedy with beam search: nothing is random")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request. ``cached_tokens`` (of the prompt) is fixed at its first
-    admission, and so is ``match_end``: why no more were cached (None before it).
+    """Token counts of one answer and its prompt. ``cached_tokens`` (of the prompt) is fixed at its
+    first admission, and so is ``match_end``: why no more were cached (None before it). Several
+    answers to a prompt share its tokens: ``prompt_tokens`` and ``cached_tokens`` count once.
     """
 
     prompt_tokens: int
@@ -48,10 +101,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One piece of a request's answer: what is new since the piece before.
+    """One piece of a request's answer number ``index``: what is new since the piece before.
 
-    ``finish_reason`` is None while the request runs, then ``stop``, ``length``, ``abort`` or
-    ``error``.
+    ``finish_reason`` is None while the answer goes on, then ``stop``, ``length`` (also: its time is
+    over), ``abort`` or ``error``. ``score``: of an answer that a beam search found.
     """
 
     request_id: int
@@ -60,17 +113,21 @@ class Output:
     finish_reason: str | None
     usage: Usage
     error: str | None = None
+    index: int = 0
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer."""
+    """A whole answer: number ``index`` to its prompt. ``score``: where a beam search found it."""
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str
     usage: Usage
     error: str | None = None
+    index: int = 0
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

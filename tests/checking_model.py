@@ -106,7 +106,11 @@ class CheckingModel:
             self._write(span, writers)
         for span in plan.spans:
             self._read(span)
-        return [next_token(self._prefix(span.request)[-1]) for span in plan.sampling]
+        tokens = []
+        for span in plan.sampling:
+            token = next_token(self._prefix(span.request)[-1])
+            tokens.extend([token] * span.request.width)
+        return tokens
 
     def _copy(self, plan: StepPlan) -> None:
         copied = {}
@@ -173,11 +177,14 @@ class Bench:
     block_size: int = 16
     limits: Limits = field(default_factory=Limits)
     make_cache: Callable[[int, int], Any] = whole_blocks
+    order: str = "lpm"
+    fair: bool = False
 
     def __post_init__(self) -> None:
         self.cache = self.make_cache(self.num_blocks, self.block_size)
         self.model = CheckingModel(self.cache)
-        self.scheduler = Scheduler(self.cache, self.limits)
+        self.scheduler = Scheduler(self.cache, self.limits, self.order, fair=self.fair)
+        self.now = 0.0
         self.requests: list[Request] = []
         self.results: list[NewToken] = []  # of the last step
         self.computed = 0  # tokens, over all steps
@@ -190,18 +197,27 @@ class Bench:
         *,
         mode: CacheMode = CacheMode.DEFAULT,
         namespace: Namespace = DEFAULT,
+        branches: int = 0,
+        priority: int = 0,
+        deadline: float | None = None,
     ) -> Request:
-        request = Request(
-            len(self.requests) + 1,
-            prompt,
-            max_new_tokens,
-            stop_token_ids,
-            mode=mode,
-            namespace=namespace,
-        )
-        self.scheduler.submit(request)
-        self.requests.append(request)
-        return request
+        new = [
+            Request(
+                len(self.requests) + 1 + index,
+                prompt,
+                max_new_tokens,
+                stop_token_ids,
+                mode=mode,
+                namespace=namespace,
+                priority=priority,
+                deadline=deadline,
+            )
+            for index in range(1 + branches)
+        ]
+        new[0].branches = new[1:]
+        self.scheduler.submit(new[0], self.now)
+        self.requests.extend(new)
+        return new[0]
 
     def step(self, abort: Sequence[Request] = ()) -> StepPlan:
         """Plan, compute and commit one step, and check what must hold of every one.
@@ -213,13 +229,14 @@ class Bench:
             for request in self.scheduler.requests()
             if request.state is State.RUNNING and request.remaining_tokens == 1
         ]
-        plan = self.scheduler.plan()
-        assert bool(plan.spans) == self.scheduler.has_work, "a step that computes nothing"
+        plan = self.scheduler.plan(self.now)
+        assert plan.spans or plan.ended or not self.scheduler.has_work, "nothing is computed"
         assert plan.num_tokens <= self.limits.max_step_tokens
         assert self.scheduler.num_running <= self.limits.max_running
         scheduled = [span.request for span in plan.spans]
         assert len({id(request) for request in scheduled}) == len(scheduled)
-        assert all(request in scheduled or request in plan.preempted for request in decoding)
+        left_out = [*plan.preempted, *(ended.request for ended in plan.ended)]
+        assert all(request in scheduled or request in left_out for request in decoding)
         assert self.scheduler.audit() == []
         assert self.scheduler.sum_problem() is None
         for request in abort:
@@ -260,6 +277,13 @@ class Bench:
         assert pool.free_blocks + pool.tree_blocks == pool.num_blocks
         assert pool.in_flight_blocks == 0
         assert getattr(self.cache, "detached", []) == []
+
+
+def hold_back(bench: Bench, request: Request) -> None:
+    """Take the request that is tried next out of the queue; ``_waiting.put_back`` ends that."""
+    candidate = bench.scheduler._waiting.next(0.0)
+    assert candidate is not None
+    assert candidate.request is request
 
 
 def answer_of(request: Request) -> list[int]:

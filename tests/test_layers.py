@@ -84,8 +84,9 @@ def test_the_cache_needs_only_numpy_sortedcontainers_and_xxhash() -> None:
     assert strangers("radix_engine.cache", allowed) == []
 
 
-def test_the_scheduler_needs_only_the_cache() -> None:
-    assert strangers("scheduler", ("scheduler", "radix_engine.cache")) == []
+def test_the_scheduler_needs_only_the_cache_and_sortedcontainers() -> None:
+    allowed = ("scheduler", "radix_engine.cache", "sortedcontainers")
+    assert strangers("scheduler", allowed) == []
 
 
 def test_outside_the_cache_only_what_it_exports_is_used() -> None:

@@ -1,26 +1,37 @@
-"""Benchmarks and replays against the server: python -m workloads COMMAND."""
+"""Benchmarks, replays and the simulator: python -m workloads COMMAND."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from workloads import agent_options, bench_startup, bench_tree
+from workloads import (
+    agent_options,
+    bench_scheduler,
+    bench_startup,
+    bench_tree,
+    measure_steps,
+    sim_options,
+)
 from workloads.bench_agent import bench_agent
 from workloads.own_server import ending_on_signals
+from workloads.simulate import simulate_orders
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status (130 after Ctrl-C)."""
     parser = argparse.ArgumentParser(
         prog="python -m workloads",
-        description="Workloads for the server: benchmarks that replay sessions over HTTP, and one "
-        "of the prefix tree by itself.",
+        description="Workloads for the server: benchmarks that replay sessions over HTTP, of the "
+        "prefix tree and the scheduler by themselves, and a simulator of both.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     agent = agent_options.add_parser(commands)
     bench_startup.add_parser(commands)
     bench_tree.add_parser(commands)
+    bench_scheduler.add_parser(commands)
+    simulation = sim_options.add_parser(commands)
+    measure_steps.add_parser(commands)
     args = parser.parse_args(arguments)
     try:
         with ending_on_signals():
@@ -28,6 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
                 return bench_agent(agent_options.resolve(args, agent))
             if args.command == bench_tree.NAME:
                 return bench_tree.bench_tree(args.output, args.leaves, args.seconds)
+            if args.command == bench_scheduler.NAME:
+                return bench_scheduler.bench_scheduler(args.output, args.waiting)
+            if args.command == sim_options.NAME:
+                return simulate_orders(sim_options.resolve(args, simulation))
+            if args.command == measure_steps.NAME:
+                return measure_steps.measure_steps(args.model, args.steps, args.seed, args.output)
             command = bench_startup.startup_command(args.model)
             return bench_startup.bench_startup(args.output, command)
     except KeyboardInterrupt:

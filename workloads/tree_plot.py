@@ -27,11 +27,16 @@ _LEAST_GAP = 0.042  # between two labels, in heights of the panel
 
 
 def draw(
-    leaves: Sequence[int], medians: Mapping[str, Sequence[float]], title: str, path: Path
+    leaves: Sequence[int],
+    medians: Mapping[str, Sequence[float]],
+    title: str,
+    path: Path,
+    sizes: str = "leaves in the tree",
 ) -> None:
     """Write the plot as PNG: microseconds over leaves, both on log scales, a line an operation.
 
-    ``medians``: the label of an operation and its microseconds for each of ``leaves``.
+    ``medians``: the label of an operation and its microseconds for each of ``leaves``. ``sizes``:
+    what there are so many of, where it is not leaves.
     """
     figure, axes = plt.subplots(figsize=(9.0, 6.0), layout="constrained")
     for (label, values), (colour, marker) in zip(
@@ -43,7 +48,7 @@ def draw(
     axes.set_xticks(list(leaves), [f"{count:,}" for count in leaves])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel("leaves in the tree")
+    axes.set_xlabel(sizes)
     axes.set_ylabel("median time (microseconds)")
     axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.3)

@@ -1,7 +1,7 @@
 """The full audit: every block has exactly one owner, and the tree is what it claims to be.
 
-It reports and changes nothing. Cost: O(blocks +
-nodes); the tests run it after each operation and each step, and ``Engine.audit`` on request.
+It reports and changes nothing. Cost: O(blocks + nodes log nodes); the tests run it after each
+operation and each step, and ``Engine.audit`` on request.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from radix_engine.cache.index_audit import index_problems
 from radix_engine.cache.lease import Lease
 from radix_engine.cache.node import Node, first_block, ghost_blocks
 from radix_engine.cache.ownership import Holdings, ownership_problems
@@ -33,7 +34,8 @@ def audit(
     problems = ownership_problems(tree.pool, holdings(tree, private))
     for node in nodes:
         problems += _node_problems(node, tree.block_size, tree.block_bytes)
-    problems += _index_problems(tree, attached)
+    problems += _leaf_problems(tree, attached)
+    problems += index_problems(tree, attached)
     problems += _retention_problems(tree, attached, retentions)
     if leases is not None:
         problems += _pin_problems(nodes, leases)
@@ -89,10 +91,15 @@ def _was_withdrawn(root: Node) -> bool:
     return root.parent is None and all(child.run for child in root.children.values())
 
 
-def _index_problems(tree: Tree, attached: list[Node]) -> Iterator[str]:
+def _leaf_problems(tree: Tree, attached: list[Node]) -> Iterator[str]:
     evictable = sum(len(node.blocks) for node in attached if not node.pins)
     if evictable != tree.evictable:
         yield f"{evictable} blocks are evictable, the cache counts {tree.evictable}"
+    if any(
+        not node.pins and tree.pool.before_quarantined(node.blocks) < len(node.blocks)
+        for node in attached
+    ):
+        yield "a block in quarantine counts as evictable"
     expected = {id(node) for node in attached if tree.is_leaf(node)}
     indexed = [id(node) for node in tree.leaves.leaves()]
     if expected != set(indexed) or len(indexed) != len(expected):

@@ -48,6 +48,7 @@ class BlockPool:
         # warm).
         self._free = token_array(range(num_blocks - 1, -1, -1))
         self._counts = [num_blocks, 0, 0, 0, 0]
+        self.quarantined: set[int] = set()  # in use by nobody any more
 
     @property
     def free_blocks(self) -> int:
@@ -94,8 +95,8 @@ class BlockPool:
         self._hand_over(blocks, PRIVATE, IN_FLIGHT)
 
     def commit(self, blocks: array[int]) -> None:
-        """The step has filled these blocks."""
-        self._hand_over(blocks, IN_FLIGHT, TREE)
+        """The step has filled these blocks; those in quarantine stay there."""
+        self._hand_over(self._without_quarantined(blocks), IN_FLIGHT, TREE)
 
     def withdraw(self, blocks: array[int]) -> None:
         """These blocks will not be filled; they are free."""
@@ -119,6 +120,15 @@ class BlockPool:
         self._counts[owner] -= 1
         self._counts[QUARANTINED] += 1
         self._owner[block] = QUARANTINED
+        self.quarantined.add(block)
+
+    def before_quarantined(self, blocks: array[int]) -> int:
+        """How many of these come before the first that is in quarantine. Cost: constant while none
+        is."""
+        quarantined = self.quarantined
+        if not quarantined or quarantined.isdisjoint(blocks):
+            return len(blocks)
+        return next(index for index, block in enumerate(blocks) if block in quarantined)
 
     def owner_of(self, block: int) -> int:
         """FREE, PRIVATE, IN_FLIGHT, TREE or QUARANTINED."""
@@ -138,10 +148,14 @@ class BlockPool:
         return None
 
     def _free_from(self, source: int, blocks: array[int]) -> None:
-        if self._counts[QUARANTINED]:  # those stay where they are
-            blocks = token_array(b for b in blocks if self._owner[b] != QUARANTINED)
+        blocks = self._without_quarantined(blocks)
         self._hand_over(blocks, source, FREE)
         self._free.extend(blocks)
+
+    def _without_quarantined(self, blocks: array[int]) -> array[int]:
+        if not self.quarantined:
+            return blocks
+        return token_array(block for block in blocks if block not in self.quarantined)
 
     def _hand_over(self, blocks: array[int], source: int, target: int) -> None:
         count = len(blocks)

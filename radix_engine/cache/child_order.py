@@ -18,17 +18,21 @@ class ChildOrder:
 
     Among sorted keys, the one that shares most with a given block stands right before or right
     after that block's place. Changes are only noted, and sorted in later, so that storing and
-    evicting a child stay cheap. Cost: O(log children) for each change and for each look-up.
+    evicting a child stay cheap. Cost: O(log children) for each change and for each look-up; one
+    look-up in a set where no key begins with the block's first token.
     """
 
     def __init__(self, keys: list[bytes], is_usable: Callable[[bytes], bool]) -> None:
         self._keys: SortedList[bytes] = SortedList(keys)
         self._is_usable = is_usable
+        # First tokens of all keys, of those noted too, and of some that have gone.
+        self._firsts = {key[:TOKEN_BYTES] for key in keys}
         self._changed: dict[bytes, None] = {}
 
     def note(self, key: bytes) -> None:
         """A child has come, gone, or changed between usable and not."""
         self._changed[key] = None
+        self._firsts.add(key[:TOKEN_BYTES])
         if len(self._changed) >= _MOST_NOTES:
             self._sort_in()
 
@@ -37,6 +41,8 @@ class ChildOrder:
 
         ``block`` may be shorter than a key. None where no key shares a token.
         """
+        if block[:TOKEN_BYTES] not in self._firsts:
+            return None
         self._sort_in()
         keys = self._keys
         place = keys.bisect_left(block)
@@ -64,3 +70,5 @@ class ChildOrder:
                 else:
                     keys.add(key)
         self._changed.clear()
+        if len(self._firsts) > 2 * len(keys) + _MOST_NOTES:
+            self._firsts = {key[:TOKEN_BYTES] for key in keys}

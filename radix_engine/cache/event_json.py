@@ -1,12 +1,12 @@
 """Events as plain data for JSON, and back.
 
-    {"type": "stored", "sequence": 1,
+    {"type": "stored", "stream": "<the stream's identity>", "sequence": 1,
      "namespace": {"tenant": null, "salt": null, "adapter": null, "weights": 0},
      "parent": "<64 hex digits>", "tokens": [1, 2, ...], "blocks": [7, ...], "hashes": ["..."]}
-    {"type": "removed", "sequence": 2, "namespace": {...}, "hashes": ["...", ...]}
-    {"type": "cleared", "sequence": 3}
+    {"type": "removed", "stream": "...", "sequence": 2, "namespace": {...}, "hashes": ["...", ...]}
+    {"type": "cleared", "stream": "...", "sequence": 3}
 
-A salt is a client's secret: whoever gets a stream of this scope gets it too.
+A salt is a client's secret: whoever gets a stream of its tenant's, or of ALL, gets it too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from radix_engine.cache.token_run import pack, unpack
 def to_json(event: Event) -> dict[str, object]:
     """An event as a dictionary of lists, texts, numbers and None."""
     if isinstance(event, Cleared):
-        return {"type": "cleared", "sequence": event.sequence}
+        return {"type": "cleared", "stream": event.stream, "sequence": event.sequence}
     namespace = event.namespace
     fields: dict[str, object] = {
         "type": "removed",
+        "stream": event.stream,
         "sequence": event.sequence,
         "namespace": {
             "tenant": namespace.tenant,
@@ -47,9 +48,9 @@ def from_json(data: Mapping[str, object]) -> Event:
     """The event again. Raises ValueError, naming the field, for what ``to_json`` cannot have made;
     fields that it does not know are ignored."""
     kind = data.get("type")
-    sequence = _integer(data, "sequence")
+    stream, sequence = _text(data, "stream"), _integer(data, "sequence")
     if kind == "cleared":
-        return Cleared(sequence)
+        return Cleared(sequence, stream=stream)
     if kind not in ("stored", "removed"):
         raise ValueError(f"type must be stored, removed or cleared, not {kind!r}")
     namespace = _namespace(data.get("namespace"))
@@ -58,7 +59,7 @@ def from_json(data: Mapping[str, object]) -> Event:
         raise ValueError("hashes must name at least one block")
     joined = b"".join(hashes)
     if kind == "removed":
-        return Removed(sequence, namespace, joined)
+        return Removed(sequence, namespace, joined, stream=stream)
     tokens, blocks = _integers(data, "tokens"), _integers(data, "blocks")
     if not tokens or len(tokens) % len(hashes):
         raise ValueError(f"{len(tokens)} tokens do not fill {len(hashes)} blocks of equal size")
@@ -69,7 +70,7 @@ def from_json(data: Mapping[str, object]) -> Event:
     except OverflowError:
         raise ValueError("tokens must be int32") from None
     parent = _hash(data.get("parent"), "parent")
-    return Stored(sequence, namespace, parent, run, tuple(blocks), joined)
+    return Stored(sequence, namespace, parent, run, tuple(blocks), joined, stream=stream)
 
 
 def _namespace(value: object) -> Namespace:
@@ -85,6 +86,13 @@ def _name(data: Mapping[str, object], name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise ValueError(f"{name} must be a text or null")
+
+
+def _text(data: Mapping[str, object], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be a text that is not empty")
+    return value
 
 
 def _integer(data: Mapping[str, object], name: str) -> int:

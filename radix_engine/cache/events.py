@@ -4,24 +4,27 @@ A cache with events tells an ``EventHub`` about every block it stores or gives u
 other process, reads an ``EventStream`` and keeps a ``TreeMirror`` up to date. Whoever comes late or
 was too slow takes a snapshot and goes on from there.
 
-A stream has a scope. An operator's sees everything. A tenant's sees that tenant's namespaces and
-has sequence numbers of its own, so that not even gaps tell of others; block ids are left out of it,
-since their jumps would tell how much others store.
+A stream has a scope. An operator's sees everything. A tenant's sees that tenant's namespaces, that
+of nobody in particular only those without a salt, which is somebody's secret. It has sequence
+numbers of its own, so that not even gaps tell of others; block ids are left out of it, since their
+jumps would tell how much others store.
+
+A stream has an identity, which no other has: sequence numbers go on only within it. After a
+restart, or after the last subscriber has left, the next stream of a scope is another one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from threading import Lock
 from typing import Final
+from uuid import uuid4
 
-from radix_engine.cache.block_hash import HASH_BYTES, block_hashes
 from radix_engine.cache.namespace import Namespace
-from radix_engine.cache.token_run import TOKEN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Stored:
 
     ``parent``: the hash that the first of them follows (32 bytes). ``run``: their token ids, int32
     in the machine's order. ``blocks``: their ids, one each; empty in a tenant's stream. ``hashes``:
-    joined, one each. ``sequence`` is 0 in a snapshot.
+    joined, one each. ``sequence`` is 0 in a snapshot. ``stream``: the identity of the stream that
+    tells of it.
     """
 
     sequence: int
@@ -39,6 +43,7 @@ class Stored:
     run: bytes = field(repr=False)
     blocks: tuple[int, ...]
     hashes: bytes = field(repr=False)
+    stream: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Removed:
     sequence: int
     namespace: Namespace
     hashes: bytes = field(repr=False)
+    stream: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +61,19 @@ class Cleared:
     """Everything is gone."""
 
     sequence: int
+    stream: str = field(kw_only=True)
 
 
 Event = Stored | Removed | Cleared
-Entry = tuple[Namespace, bytes, bytes, Sequence[int], bytes]
-"""Namespace, parent hash, run, block ids and joined hashes of blocks that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that is stored, parents first, after the event numbered ``sequence``."""
+    """All that is stored, parents first, after the event numbered ``sequence`` of ``stream``."""
 
     sequence: int
     stored: list[Stored]
+    stream: str = field(kw_only=True)
 
 
 class Everything(Enum):
@@ -91,13 +97,26 @@ class EventsLost(RuntimeError):
         self.first_kept = first_kept
 
 
+def random_identity() -> str:
+    """An identity that no stream had before."""
+    return uuid4().hex
+
+
 class EventStream:
-    """The last ``capacity`` events of one scope, numbered from 1. Can be read from any thread."""
+    """The last ``capacity`` events of one scope, numbered from 1. Can be read from any thread.
 
-    __slots__ = ("_events", "_lock", "_next", "scope")
+    ``identity``: a text that no other stream has. ``ended``: nobody subscribes to it any more, and
+    it is told nothing more.
+    """
 
-    def __init__(self, scope: str | Everything | None, capacity: int) -> None:
+    __slots__ = ("_events", "_lock", "_next", "ended", "identity", "scope")
+
+    def __init__(
+        self, scope: str | Everything | None, capacity: int, identity: str | None = None
+    ) -> None:
         self.scope = scope
+        self.identity = random_identity() if identity is None else identity
+        self.ended = False
         self._events: deque[Event] = deque(maxlen=capacity)
         self._next = 1
         self._lock = Lock()
@@ -109,17 +128,29 @@ class EventStream:
 
     def covers(self, namespace: Namespace) -> bool:
         """Whether this stream tells of that namespace."""
-        return self.scope is ALL or self.scope == namespace.tenant
+        return isinstance(self.scope, Everything) or namespace.is_told_to(self.scope)
 
-    def since(self, sequence: int) -> list[Event]:
+    def since(self, sequence: int, identity: str | None = None) -> list[Event]:
         """The event numbered ``sequence`` and all later ones; none when it is the next number.
 
-        Raises EventsLost when some of them have been dropped, or when the number is further on than
-        this stream is (it is of another stream, or of an earlier run of the server). Cost: O(events
-        returned).
+        ``identity``: of the stream that the number is from; None where nothing was read before.
+        Raises EventsLost when some of the events have been dropped, when the number is of another
+        stream (that of an earlier run of the server, say), or when this one has ended. Cost:
+        O(events returned).
         """
         if sequence < 1:
             raise ValueError(f"sequence numbers start at 1; {sequence} was asked for")
+        if identity is not None and identity != self.identity:
+            raise EventsLost(
+                f"event {sequence} of stream {identity} was asked for, but this is stream "
+                f"{self.identity}: take a snapshot and go on after it",
+                self._next - len(self._events),
+            )
+        if self.ended:
+            raise EventsLost(
+                "this stream has ended: subscribe again, take a snapshot and go on after it",
+                self._next,
+            )
         with self._lock:
             following = self._next
             first = following - len(self._events)
@@ -146,102 +177,25 @@ class EventStream:
         """Append a Stored event. Like the next two, for the hub alone."""
         told = tuple(blocks) if self.scope is ALL else ()
         with self._lock:
-            self._events.append(Stored(self._next, namespace, parent, run, told, hashes))
+            self._events.append(
+                Stored(self._next, namespace, parent, run, told, hashes, stream=self.identity)
+            )
             self._next += 1
 
     def removed(self, namespace: Namespace, hashes: bytes) -> None:
         """Append a Removed event."""
         with self._lock:
-            self._events.append(Removed(self._next, namespace, hashes))
+            self._events.append(Removed(self._next, namespace, hashes, stream=self.identity))
             self._next += 1
 
     def cleared(self) -> None:
         """Append a Cleared event."""
         with self._lock:
-            self._events.append(Cleared(self._next))
+            self._events.append(Cleared(self._next, stream=self.identity))
             self._next += 1
 
-
-class EventHub:
-    """Hashes what a cache stores and tells the streams of those who subscribed.
-
-    The cache's thread calls ``stored``, ``removed`` and ``cleared``; any thread may subscribe.
-    ``block_size`` is in tokens; each stream keeps ``capacity`` events, some 150 bytes each. Runs
-    and hashes are held once for all streams, 96 bytes a block of 16 tokens.
-    """
-
-    def __init__(self, block_size: int, capacity: int = 65536) -> None:
-        if block_size < 1:
-            raise ValueError(f"block_size must be at least 1 token, not {block_size}")
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1 event, not {capacity}")
-        self.block_size = block_size
-        self.capacity = capacity
-        self._block_bytes = block_size * TOKEN_BYTES
-        self._streams: dict[str | Everything | None, EventStream] = {}
-
-    def subscribe(self, tenant: str | Everything | None) -> EventStream:
-        """The stream of one tenant's events (None: those of nobody in particular), or of ALL.
-
-        It is made at the first call, without what happened before, and lives as long as the hub:
-        ask for tenants that exist. Raises ValueError for an empty name.
-        """
-        if tenant == "":
-            raise ValueError("no tenant has an empty name; subscribe to None for those without one")
-        # One step, so that two threads that subscribe at once get the same stream.
-        return self._streams.setdefault(tenant, EventStream(tenant, self.capacity))
-
-    def stored(
-        self, namespace: Namespace, parent: bytes, run: bytes, blocks: Sequence[int]
-    ) -> bytes:
-        """These blocks have been computed and are stored after ``parent``; returns their hashes.
-
-        Raises ValueError when ``run`` does not fill ``blocks``. Cost: see ``block_hash.chain``, and
-        about 4 microseconds for each stream that covers the namespace.
-        """
-        if len(parent) != HASH_BYTES:
-            raise ValueError(f"parent must be a hash of {HASH_BYTES} bytes, not {len(parent)}")
-        if len(run) != len(blocks) * self._block_bytes:
-            raise ValueError(
-                f"run has {len(run) // TOKEN_BYTES} tokens, which do not fill {len(blocks)} blocks "
-                f"of {self.block_size}"
-            )
-        hashes = block_hashes(parent, run, self.block_size)
-        if hashes:
-            for stream in self._covering(namespace):
-                stream.stored(namespace, parent, run, blocks, hashes)
-        return hashes
-
-    def removed(self, namespace: Namespace, hashes: bytes) -> None:
-        """These blocks are stored no more. ``hashes`` are joined."""
-        if len(hashes) % HASH_BYTES:
-            raise ValueError(f"hashes are {HASH_BYTES} bytes each; {len(hashes)} bytes are not")
-        if hashes:
-            for stream in self._covering(namespace):
-                stream.removed(namespace, hashes)
-
-    def cleared(self) -> None:
-        """Nothing is stored any more. Every stream is told."""
-        for stream in list(self._streams.values()):
-            stream.cleared()
-
-    def _covering(self, namespace: Namespace) -> list[EventStream]:
-        streams = self._streams
-        found = (streams.get(ALL), streams.get(namespace.tenant)) if streams else ()
-        return [stream for stream in found if stream is not None]
-
-
-def snapshot(stream: EventStream, entries: Iterable[Entry]) -> Snapshot:
-    """What ``stream`` would have told of these entries: all computed blocks, parents first.
-
-    Entries that are out of its scope, or empty, are left out. To be called on the cache's thread,
-    so that nothing changes meanwhile. Cost: O(blocks).
-    """
-    sequence = stream.next_sequence - 1
-    whole = stream.scope is ALL
-    stored = [
-        Stored(0, namespace, parent, run, tuple(blocks) if whole else (), hashes)
-        for namespace, parent, run, blocks, hashes in entries
-        if hashes and stream.covers(namespace)
-    ]
-    return Snapshot(sequence, stored)
+    def end(self) -> None:
+        """Forget the events. For the hub alone, too."""
+        with self._lock:
+            self.ended = True
+            self._events.clear()

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from radix_engine.cache.block_hash import HASH_BYTES
-from radix_engine.cache.node import Node
+from radix_engine.cache.node import Node, ghost_blocks
 from radix_engine.cache.reason import Cause
 from radix_engine.cache.storing import chain_before
 from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
 # Leaves that one call of ``expire`` looks at, so that no single call takes long.
-_MOST_EXPIRED = 128
+_MOST_EXPIRED = 64
+
+
+def allocate(tree: Tree, count: int) -> array[int] | None:
+    """Private blocks, evicting what is missing; see `PrefixCache.allocate`."""
+    missing = count - tree.pool.free_blocks
+    if missing > 0:
+        if missing > tree.evictable:
+            return None
+        evict(tree, missing)
+    return tree.pool.allocate(count) if count else token_array()
 
 
 def evict(tree: Tree, count: int) -> int:
@@ -34,12 +45,42 @@ def expire(tree: Tree, ttl: float) -> int:
     return freed
 
 
+def take_out_of_use(tree: Tree, nodes: Iterable[Node]) -> int:
+    """Evict each of these nodes from its first block in quarantine on, with all below it, unless it
+    is pinned; how many blocks. So no block in quarantine counts as evictable.
+
+    Cost: O(blocks of the nodes, and what is evicted).
+    """
+    freed, now, pool = 0, tree.clock(), tree.pool
+    for node in nodes:
+        sound = pool.before_quarantined(node.blocks)
+        if node.pins or sound == len(node.blocks):
+            continue
+        if sound:
+            tree.split(node, sound * tree.block_bytes)
+        below = _with_blocks_below(node)
+        count = sum(len(one.blocks) for one in below)
+        freed += _take(tree, iter(below), count, Cause.FAULT, now)
+    return freed
+
+
+def _with_blocks_below(top: Node) -> list[Node]:
+    """The nodes from ``top`` on that hold blocks, deepest first."""
+    nodes = []
+    todo = [top]
+    while todo:
+        node = todo.pop()
+        todo.extend(node.children.values())
+        if node.blocks:
+            nodes.append(node)
+    return nodes[::-1]
+
+
 def _idle_leaves(tree: Tree, ttl: float, now: float) -> Iterator[Node]:
     for _ in range(_MOST_EXPIRED):
         leaf = tree.leaves.oldest(now)
         if leaf is None or now - leaf.last_used <= ttl:
             return
-        tree.curve.forget(leaf.tick, len(leaf.blocks))
         yield leaf
 
 
@@ -65,7 +106,10 @@ def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: fl
             tree.retained_blocks -= taken
         leaf.cause = cause
         tree.ghosts.add(leaf, taken)
+        if cause is not Cause.CAPACITY:  # it would be gone whatever the size of the memory
+            tree.curve.forget(leaf.tick, ghost_blocks(leaf, tree.block_bytes))
         if whole:
+            tree.count_head(leaf, -1)
             tree.child_emptied(leaf)
             if leaf.retained:
                 tree.on_retained_emptied(leaf)

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from radix_engine.cache.child_order import FEW
 from radix_engine.cache.lease import Match
 from radix_engine.cache.node import Node
 from radix_engine.cache.reason import Cause, MatchEnd, Reason
 from radix_engine.cache.token_run import TOKEN_BYTES
-from radix_engine.cache.tree import Tree, shared_tokens_bytes
+from radix_engine.cache.tree import Tree, shared_tokens_bytes, usable
 
 # How far down a branch that does not fork its length is looked for.
 _MOST_EDGES = 64
 
 
-def explain(tree: Tree, match: Match, tokens: bytes) -> MatchEnd:
+def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) -> MatchEnd:
     """The reason, and where. Cost: that of a look-up among a node's children, at most."""
-    position, size = match.num_tokens, tree.block_size
+    position, size, count = match.num_tokens, tree.block_size, match.prompt_tokens
     if not match.mode.reads:
         return MatchEnd(Reason.BYPASSED, 0)
-    whole = max(0, match.prompt_tokens - 1) // size * size
-    if whole and position >= whole:
+    # What a match may cover of this prompt (public blocks are not copied from), and how much of it
+    # an equal one before has stored.
+    most = max(0, count - 1)
+    if not partial_blocks or match.public_tokens == count:
+        most -= most % size
+    storable = count - count % size
+    if most and (position >= most or 0 < storable <= position):
         return MatchEnd(Reason.FULL, position)
-    if _next_in_flight(tree, match, tokens):
+    if most and _next_in_flight(tree, match, tokens, most):
         return MatchEnd(Reason.IN_FLIGHT, position)
     at = position - match.copy_rows
-    lost = match.seen_node.start + match.seen_bytes // TOKEN_BYTES - at
+    lost = min(most, match.seen_node.start + match.seen_bytes // TOKEN_BYTES) - at
     if lost > 0:
         return MatchEnd(Reason.EVICTED, position, _cause(match), lost - match.copy_rows)
-    if _elsewhere(tree, match, tokens, at):
+    too_short = not most or not storable
+    if not too_short and _elsewhere(tree, match, tokens, at):
         return MatchEnd(Reason.NAMESPACE, position)
     shared, branch = _left_branch(tree, match, tokens, at)
-    if whole == 0 or (at == 0 and shared > 0 and not position):
+    if too_short or (at == 0 and shared > 0 and not position):
         return MatchEnd(Reason.SHORT, max(position, shared))
     if branch is not None and at + shared > 0:
         return MatchEnd(Reason.DIVERGED, at + shared, branch_tokens=_branch_end(tree, branch))
@@ -59,25 +64,21 @@ def record_reuse(tree: Tree, match: Match) -> None:
     tree.curve.record(match.prompt_tokens, size, end // size, groups)
 
 
-def _next_in_flight(tree: Tree, match: Match, tokens: bytes) -> bool:
-    """Whether the block that goes on as the prompt does is in flight, so that it cannot be copied
-    from."""
+def _next_in_flight(tree: Tree, match: Match, tokens: bytes, most: int) -> bool:
+    """Whether a block in flight, which cannot be copied from yet, shares more of the prompt's next
+    tokens than what is computed does."""
     if not tree.pool.in_flight_blocks or not _goes_on_in_own(match):
         return False
     node, step = match.node, tree.block_bytes
     at = (match.num_tokens - match.copy_rows) * TOKEN_BYTES
-    following = tokens[at : at + TOKEN_BYTES]
-    if match.inside_bytes < len(node.run):
-        index = match.inside_bytes // step
-        computed = len(node.blocks) - node.in_flight
-        start = match.inside_bytes
-        return index >= computed and bytes(node.run[start : start + TOKEN_BYTES]) == following
-    if len(node.children) > FEW:
+    block = tokens[at : min(at + step, most * TOKEN_BYTES)]
+    inside = match.inside_bytes
+    if inside == len(node.run):
+        computed = tree.nearest_child(node, block)
+        return tree.shared_in_flight(node, block) > (computed[1] if computed else 0)
+    if not len(node.blocks) - node.in_flight <= inside // step < len(node.blocks):
         return False
-    return any(
-        child.in_flight == len(child.blocks) > 0 and key[:TOKEN_BYTES] == following
-        for key, child in node.children.items()
-    )
+    return shared_tokens_bytes(block, bytes(node.run[inside : inside + step])) > 0
 
 
 def _goes_on_in_own(match: Match) -> bool:
@@ -120,16 +121,16 @@ def _left_branch(tree: Tree, match: Match, tokens: bytes, at: int) -> tuple[int,
         return 0, None
     node, step = match.node, tree.block_bytes
     start = at * TOKEN_BYTES
-    block = tokens[start : start + step]
+    block = tokens[start : min(start + step, len(tokens) - TOKEN_BYTES)]  # never the last token
     if match.inside_bytes < len(node.run):
-        if match.inside_bytes >= len(node.blocks) * step:
+        if match.inside_bytes >= (len(node.blocks) - node.in_flight) * step:
             return 0, None
         following = bytes(node.run[match.inside_bytes : match.inside_bytes + step])
         return shared_tokens_bytes(block, following) // TOKEN_BYTES, node
     found = tree.nearest_child(node, block)
     if found is not None:
         return found[1] // TOKEN_BYTES, found[0]
-    if tree.usable(node.hot):
+    if usable(node.hot):
         return 0, node.hot
     return 0, next(iter(tree.some_children(node, 1)), None)
 

@@ -9,20 +9,28 @@
 
 from __future__ import annotations
 
+import logging
+
 from radix_engine.cache.block_pool import OwnershipError
+from radix_engine.cache.evicting import take_out_of_use
 from radix_engine.cache.lease import Lease
-from radix_engine.cache.leasing import free_blocks, top_of
-from radix_engine.cache.node import Node, first_block, new_root
+from radix_engine.cache.leasing import free_blocks, give_back, path_to, top_of
+from radix_engine.cache.node import Node, first_block, new_namespace, new_root
+from radix_engine.cache.payload import check_payload, end_with
 from radix_engine.cache.storing import tell_stored
+from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
+logger = logging.getLogger(__name__)
 
-def commit(tree: Tree, lease: Lease) -> None:
-    """What the lease announced is computed. Cost: O(nodes and blocks announced).
+
+def commit(tree: Tree, lease: Lease, payload: bytes) -> None:
+    """What the lease announced is computed. Cost: O(nodes and blocks announced, payload).
 
     Raises OwnershipError, and changes nothing, where it stands on what another lease has announced
     and not committed yet: within a step owners commit before those who attached.
     """
+    check_payload(payload, lease.in_flight_tokens)
     if not lease.in_flight_tokens:
         return
     attached = lease.root is tree.root
@@ -32,13 +40,20 @@ def commit(tree: Tree, lease: Lease) -> None:
         above = above.parent
     if above is not None and above.in_flight:
         raise OwnershipError("what this lease stands on is in flight: commit that first")
+    done = 0
     for node in reversed(nodes):
         computed = len(node.blocks) - node.in_flight
         tree.pool.commit(node.blocks[computed:])
+        if payload:
+            size = node.in_flight * tree.block_bytes
+            end_with(node, computed * tree.block_bytes, payload[done : done + size])
+            done += size
         node.in_flight = 0
         node.cause = None
         if attached:
             tree.note(node)
+            if not computed:
+                tree.count_head(node, 1)
             tell_stored(tree, node, computed)
     lease.in_flight_tokens = 0
 
@@ -47,7 +62,8 @@ def withdraw(tree: Tree, lease: Lease) -> None:
     """What the lease announced will not be computed.
 
     The lease ends where its computed part does. Where others have attached to what was announced,
-    that part becomes a detached tree until they have let it go. Cost: O(depth and nodes announced).
+    that part becomes a detached tree until they have let it go. What was a ghost before is one
+    again. Cost: O(depth and nodes announced).
     """
     if not lease.in_flight_tokens:
         return
@@ -70,11 +86,24 @@ def withdraw(tree: Tree, lease: Lease) -> None:
     attached = top_of(above) is tree.root
     _take_back(tree, [node for node in nodes if not node.pins], attached=attached)
     if cut.pins:
-        _detach(tree, cut, above)
+        _detach(tree, cut, above, attached=attached)
+    tree.ghosts.keep_budget()
     lease.num_tokens -= lease.in_flight_tokens
     lease.in_flight_tokens = 0
     lease.node = end
     tree.version += 1
+
+
+def release(tree: Tree, lease: Lease) -> None:
+    """Withdraw what a lease announced, and give it back; see `PrefixCache.release`."""
+    if lease.released:
+        tree.counters.repeated_releases += 1
+        logger.warning("a lease of %d tokens was released twice", lease.num_tokens)
+        return
+    withdraw(tree, lease)
+    give_back(tree, lease)
+    if tree.pool.quarantined and lease.root is tree.root:
+        take_out_of_use(tree, reversed(path_to(lease.node)))
 
 
 def _own_nodes(tree: Tree, lease: Lease) -> list[Node]:
@@ -101,21 +130,20 @@ def _take_back(tree: Tree, nodes: list[Node], *, attached: bool) -> None:
             tree.ghosts.add(node, size)
         else:
             tree.destroy(node)
-    tree.ghosts.keep_budget()
 
 
-def _detach(tree: Tree, cut: Node, above: Node) -> None:
+def _detach(tree: Tree, cut: Node, above: Node, *, attached: bool) -> None:
     """Make what others hold of the announced part a tree of its own."""
     others = cut.pins
-    _forget_heads(tree, cut)
     tree.child_emptied(cut)
     del above.children[first_block(cut, tree.block_bytes)]
     above.hot = None
+    if attached:
+        _keep_ghosts(tree, cut, above)
     root = new_root(tree.clock())
     root.children[first_block(cut, tree.block_bytes)] = cut
     cut.parent = root
     tree.detached.append(root)
-    _drop_ghosts(tree, cut)
     node = above
     while node.parent is not None:  # the lease itself still pins all of this
         node.pins -= others
@@ -124,30 +152,30 @@ def _detach(tree: Tree, cut: Node, above: Node) -> None:
         tree.destroy(above)
 
 
-def _forget_heads(tree: Tree, top: Node) -> None:
-    """No namespace below this node is told of any more."""
-    todo = list(top.children.values())
+def _keep_ghosts(tree: Tree, cut: Node, above: Node) -> None:
+    """What was a ghost before, in the part that ``cut`` begins, is one again, below ``above``.
+
+    Ghosts move there; of what others hold in flight a copy is made. Below what was never a ghost
+    there is none.
+    """
+    copies: list[Node] = []  # parents first
+    todo = [(cut, above)]
     while todo:
-        node = todo.pop()
+        node, place = todo.pop()
         if node.namespace is not None:
-            for child in node.children.values():
-                if child.blocks:
-                    tree.count_head(node, child, -1)
-        todo.extend(node.children.values())
-
-
-def _drop_ghosts(tree: Tree, top: Node) -> None:
-    """Destroy the ghosts below a node, and forget the uses of those that were in flight again."""
-    todo, order = [top], []
-    while todo:
-        node = todo.pop()
-        order.append(node)
-        todo.extend(node.children.values())
-    for node in reversed(order):
-        if not node.blocks and node.run:
-            blocks = len(node.run) // tree.block_bytes
-            tree.ghosts.revived(node, blocks)
-            tree.curve.forget(node.tick, blocks)
+            copy = new_namespace(place, node.namespace)
+        elif not node.blocks:  # with all below it
             tree.destroy(node)
+            node.parent = place
+            place.children[first_block(node, tree.block_bytes)] = node
+            continue
         elif node.cause is not None:
-            tree.curve.forget(node.tick, node.in_flight)
+            copy = Node(bytes(node.run), token_array(), place, node.start)
+            copy.payload, copy.last_used = bytes(node.payload), node.last_used
+            copy.cause, copy.tick = node.cause, node.tick
+            place.children[first_block(copy, tree.block_bytes)] = copy
+        else:
+            continue
+        copies.append(copy)
+        todo.extend((child, copy) for child in node.children.values())
+    tree.remember(copies)

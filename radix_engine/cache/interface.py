@@ -94,8 +94,22 @@ class PrefixIndex(Protocol[M, L]):
     @property
     def available_blocks(self) -> int: ...
 
-    def match(self, tokens: bytes, namespace: Namespace = ..., mode: CacheMode = ...) -> M:
-        """How far the index covers this run of int32 token ids. Changes nothing."""
+    def match(
+        self,
+        tokens: bytes,
+        namespace: Namespace = ...,
+        mode: CacheMode = ...,
+        *,
+        near: M | None = None,
+        shared_tokens: int = 0,
+        rows: bool = True,
+    ) -> M:
+        """How far the index covers this run of int32 token ids. Changes nothing.
+
+        ``near``: an earlier match, however old, of a prompt of the same namespace that has its
+        first ``shared_tokens`` in common with this one: may save comparing them again. ``rows``
+        False: whole blocks only.
+        """
         ...
 
     def account(self, match: M, tokens: bytes) -> MatchEnd:
@@ -109,6 +123,15 @@ class PrefixIndex(Protocol[M, L]):
 
     def lease(self, match: M, priority: int = 0) -> L:
         """Pin the matched whole blocks. Raises StaleMatch."""
+        ...
+
+    def share(self, lease: L) -> L:
+        """Another lease on all that a lease covers, which must be computed. Raises
+        OwnershipError."""
+        ...
+
+    def sole_tokens(self, lease: L) -> int:
+        """Tokens that this lease alone keeps from being evicted."""
         ...
 
     def announce(self, lease: L, run: bytes, blocks: array[int]) -> bool:
@@ -157,6 +180,11 @@ class PrefixIndex(Protocol[M, L]):
 
     def evict(self, count: int) -> int:
         """Take up to ``count`` unpinned blocks back; how many were freed."""
+        ...
+
+    def spare(self, matches: Iterable[M]) -> None:
+        """Until the next call, what these matches cover is evicted only after everything else that
+        nobody retains, where the index can tell. Stale matches are left out."""
         ...
 
     def expire(self) -> int:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import Node
-from radix_engine.cache.token_run import TOKEN_BYTES, token_array
+from radix_engine.cache.payload import payload_of
+from radix_engine.cache.token_run import token_array
 
 
 class Match(NamedTuple):
@@ -86,14 +87,10 @@ class Lease:
         return table
 
     def payload(self) -> bytes:
-        """The payload of the leased tokens, 4 bytes each; not-a-number where none was published."""
+        """The payload of the leased tokens, 4 bytes each; not-a-number where none was given."""
         edges = []
         node: Node | None = self.node
         while node is not None:
-            edges.append(node.payload or MISSING_PAYLOAD * (len(node.run) // TOKEN_BYTES))
+            edges.append(payload_of(node))
             node = node.parent
         return b"".join(reversed(edges))
-
-
-# A float32 that is not a number, little-endian or big: all bits of its exponent and fraction.
-MISSING_PAYLOAD = b"\xff\xff\xff\xff"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-
+from radix_engine.cache.block_pool import OwnershipError
 from radix_engine.cache.interface import StaleMatch
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.node import Node, first_block
 from radix_engine.cache.tree import Tree
 
-logger = logging.getLogger(__name__)
+
+def unpinned_tokens(match: Match) -> int:
+    """Matched tokens, in whole blocks, that nobody pins yet. Cost: the depth down to the first
+    pinned node."""
+    node = match.node
+    end = match.num_tokens - match.copy_rows
+    while node.parent is not None and not node.pins:
+        node = node.parent
+    return end - min(end, node.end if node.parent is not None else 0)
 
 
 def take(tree: Tree, match: Match, priority: int) -> Lease:
@@ -37,6 +44,36 @@ def take(tree: Tree, match: Match, priority: int) -> Lease:
         tree.evictable -= (end.end - top.start) // tree.block_size
     tree.leaves.rule.accessed(end, priority, tree.clock())
     return Lease(end, tree.root, end.end, match.namespace, match.public_tokens, priority)
+
+
+def take_again(tree: Tree, lease: Lease) -> Lease:
+    """A second lease on what a lease covers, all of it computed. Cost: O(depth)."""
+    # Below what is in flight there is only more of it, so the end tells for the whole path.
+    if lease.released or lease.in_flight_tokens or lease.node.in_flight:
+        raise OwnershipError("only what a lease holds, and what is computed, can be leased again")
+    node = lease.node
+    while node.parent is not None:  # nothing becomes pinned that was not
+        node.pins += 1
+        node.hits += 1
+        node = node.parent
+    tree.leaves.rule.accessed(lease.node, lease.priority, tree.clock())
+    return Lease(
+        lease.node,
+        lease.root,
+        lease.num_tokens,
+        lease.namespace,
+        lease.public_tokens,
+        lease.priority,
+    )
+
+
+def sole_tokens(lease: Lease) -> int:
+    """Tokens at the end of a lease's path that no other lease pins. Cost: O(depth)."""
+    node, tokens = lease.node, 0
+    while node.parent is not None and node.pins == 1:
+        tokens += node.num_tokens
+        node = node.parent
+    return tokens
 
 
 def give_back(tree: Tree, lease: Lease) -> None:
@@ -93,6 +130,15 @@ def top_of(node: Node) -> Node:
     while node.parent is not None:
         node = node.parent
     return node
+
+
+def path_to(node: Node) -> list[Node]:
+    """A node and those above it, up to, but without, the root."""
+    path = []
+    while node.parent is not None:
+        path.append(node)
+        node = node.parent
+    return path
 
 
 def _drop_unpinned(tree: Tree, end: Node) -> None:

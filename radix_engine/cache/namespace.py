@@ -41,6 +41,12 @@ class Namespace:
         """The namespace of the paths that are public for these weights and this adapter."""
         return Namespace(adapter=self.adapter, weights=self.weights)
 
+    def is_told_to(self, tenant: str | None) -> bool:
+        """Whether a tenant (None: nobody in particular) may know of what is stored here. A salt
+        without a tenant is the secret of whoever knows it, so that such a namespace is told to
+        operators only."""
+        return self.tenant == tenant and (tenant is not None or self.salt is None)
+
     def digest(self) -> bytes:
         """SHA-256 over all fields, each with its type and length: 32 bytes, equal in every
         process."""

@@ -28,10 +28,12 @@ class Node:
     ``stored_children``: the children that hold blocks (a namespace: whose children do). ``tick``
     orders the ends of accesses (the cache's own counter; 0 before the first one has ended);
     ``last_used`` is the same in seconds. ``hits``: the leases that were served through this node.
-    ``hot``: the child that was used last. ``rank``, ``older`` and ``newer`` belong to the eviction
-    rule, ``older_ghost`` and ``newer_ghost`` to the ghosts, ``retained`` (how many retentions cover
-    it) to the retentions. ``payload``: 4 bytes a token that go with the run, ``hashes``: 32 bytes a
-    block for events, both empty where unused.
+    ``hot``: the child that was used last. ``order`` and ``in_flight_order``: where there are many,
+    the children to copy rows from, and those whose first block is in flight. ``rank``, ``older``
+    and ``newer`` belong to the eviction rule, ``spared`` to the index of leaves, ``older_ghost``
+    and ``newer_ghost`` to the ghosts, ``retained`` (how many retentions cover it) to the
+    retentions. ``payload``: 4 bytes a token that go with the run, ``hashes``: 32 bytes a block for
+    events, both empty where unused.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class Node:
         "hits",
         "hot",
         "in_flight",
+        "in_flight_order",
         "last_used",
         "namespace",
         "newer",
@@ -55,6 +58,7 @@ class Node:
         "rank",
         "retained",
         "run",
+        "spared",
         "start",
         "stored_children",
         "tick",
@@ -70,6 +74,7 @@ class Node:
         self.children: dict[bytes, Node] = {}
         self.hot: Node | None = None
         self.order: ChildOrder | None = None
+        self.in_flight_order: ChildOrder | None = None
         self.stored_children = 0
         self.pins = 0
         self.in_flight = 0
@@ -83,6 +88,7 @@ class Node:
         self.older_ghost: Node | None = None
         self.newer_ghost: Node | None = None
         self.retained = 0
+        self.spared = False
         self.namespace: Namespace | None = None
         self.payload: bytes | bytearray = b""
         self.hashes = b""

@@ -14,36 +14,31 @@ door to them.
 
 from __future__ import annotations
 
-import logging
 import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from radix_engine.cache import evicting, flushing, in_flight, leasing, storing
-from radix_engine.cache.audit import audit, holdings
-from radix_engine.cache.block_pool import BlockPool
-from radix_engine.cache.events import EventHub, EventStream, Everything, Snapshot
+from radix_engine.cache import evicting, flushing, in_flight, leasing, sparing, storing
+from radix_engine.cache.audit import audit, holdings, walk
+from radix_engine.cache.cache_state import CacheState
+from radix_engine.cache.event_hub import EventHub
+from radix_engine.cache.events import EventStream, Everything, Snapshot
 from radix_engine.cache.eviction import EvictionRule, make_rule
 from radix_engine.cache.explain import explain, record_reuse
-from radix_engine.cache.interface import CacheCounters
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import DEFAULT, Namespace
-from radix_engine.cache.node import Node
 from radix_engine.cache.ownership import quarantine
 from radix_engine.cache.public_paths import PublicPaths
 from radix_engine.cache.reason import MatchEnd, Reason
 from radix_engine.cache.retention import Retention, Retentions
 from radix_engine.cache.snapshot import snapshot_of
-from radix_engine.cache.token_run import TOKEN_BYTES, token_array
 from radix_engine.cache.tree import CURVE_SHARES, Tree
-from radix_engine.cache.walk import find
-
-logger = logging.getLogger(__name__)
+from radix_engine.cache.walk import find, find_nothing
 
 
-class PrefixCache:
+class PrefixCache(CacheState):
     """A radix tree over ``num_blocks`` blocks of ``block_size`` tokens.
 
     ``eviction``: lru, lfu, slru, fifo or priority, or a rule of one's own. ``partial_blocks``: a
@@ -73,8 +68,7 @@ class PrefixCache:
             raise ValueError(f"ttl must be greater than 0 seconds, not {ttl}")
         rule = make_rule(eviction) if isinstance(eviction, str) else eviction
         ghosts = 3 * num_blocks if ghost_blocks is None else ghost_blocks
-        self._tree = Tree(num_blocks, block_size, clock, rule, ghosts, by_age=ttl is not None)
-        self.block_size = block_size
+        super().__init__(Tree(num_blocks, block_size, clock, rule, ghosts, by_age=ttl is not None))
         self.partial_blocks = partial_blocks
         self.ttl = ttl
         self.public = PublicPaths(self._tree.block_bytes)
@@ -83,76 +77,47 @@ class PrefixCache:
         if events:
             self._tree.events = EventHub(block_size)
 
-    @property
-    def pool(self) -> BlockPool:
-        """Who owns each block."""
-        return self._tree.pool
-
-    @property
-    def counters(self) -> CacheCounters:
-        """Events since the start."""
-        return self._tree.counters
-
-    @property
-    def version(self) -> int:
-        """Grows with every change that can make a match wrong."""
-        return self._tree.version
-
-    @property
-    def root(self) -> Node:
-        """The tree, for dumps and audits; its children are the namespaces."""
-        return self._tree.root
-
-    @property
-    def detached(self) -> list[Node]:
-        """Roots of flushed or withdrawn trees that leases still pin."""
-        return self._tree.detached
-
-    @property
-    def evictable_blocks(self) -> int:
-        """Blocks in the tree that no lease pins."""
-        return self._tree.evictable
-
-    @property
-    def available_blocks(self) -> int:
-        """What ``allocate`` can hand out: free blocks and those it may evict."""
-        return self._tree.pool.free_blocks + self._tree.evictable
-
-    @property
-    def ghost_tokens(self) -> int:
-        """Tokens of evicted blocks that are still known."""
-        return self._tree.ghosts.blocks * self.block_size
-
-    @property
-    def retained_blocks(self) -> int:
-        """Blocks that retentions cover."""
-        return self._tree.retained_blocks
-
     def match(
-        self, tokens: bytes, namespace: Namespace = DEFAULT, mode: CacheMode = CacheMode.DEFAULT
+        self,
+        tokens: bytes,
+        namespace: Namespace = DEFAULT,
+        mode: CacheMode = CacheMode.DEFAULT,
+        *,
+        near: Match | None = None,
+        shared_tokens: int = 0,
+        rows: bool = True,
     ) -> Match:
         """How far the tree covers this run, short of its last token. Changes nothing.
 
-        Cost: one look-up and one compare an edge, O(tokens) bytes compared, and O(log children) at
-        the end.
+        ``near``: an earlier match, however old, of a prompt of the same namespace that has its
+        first ``shared_tokens`` in common with this one; what both cover is not compared again.
+        ``rows`` False leaves partial blocks out. Cost: one look-up and one compare an edge,
+        O(tokens) bytes compared, and O(log children) at the end for the partial block.
         """
         if not mode.reads:
-            root = self._tree.root
-            count = len(tokens) // TOKEN_BYTES
-            return Match(0, 0, -1, self.version, root, 0, root, 0, count, 0, namespace, mode)
+            return find_nothing(self._tree, tokens, namespace, mode)
         public = self.public.covered_bytes(tokens, namespace) if self.public else 0
-        return find(self._tree, tokens, namespace, public, mode, partial_blocks=self.partial_blocks)
+        return find(
+            self._tree,
+            tokens,
+            namespace,
+            public,
+            mode,
+            partial_blocks=rows and self.partial_blocks,
+            near=near,
+            shared_tokens=shared_tokens,
+        )
 
     def account(self, match: Match, tokens: bytes) -> MatchEnd:
         """Why the match ended where it did; counts it, once a request, before its lease."""
-        end = explain(self._tree, match, tokens)
+        end = self.explain(match, tokens)
         self.ends[end.reason] += 1
         record_reuse(self._tree, match)
         return end
 
     def explain(self, match: Match, tokens: bytes) -> MatchEnd:
         """Why the match ended where it did; counts nothing."""
-        return explain(self._tree, match, tokens)
+        return explain(self._tree, match, tokens, partial_blocks=self.partial_blocks)
 
     def hit_rate_curve(self) -> dict[float, float]:
         """LRU's share of prompt tokens served, in whole blocks, by multiples of this memory.
@@ -169,12 +134,7 @@ class PrefixCache:
 
         Cost: the depth down to the first pinned node.
         """
-        node = match.node
-        end = match.num_tokens - match.copy_rows
-        while node.parent is not None and not node.pins:
-            node = node.parent
-        pinned = min(end, node.end if node.parent is not None else 0)
-        return (end - pinned) // self.block_size
+        return leasing.unpinned_tokens(match) // self.block_size
 
     def lease(self, match: Match, priority: int = 0) -> Lease:
         """Pin the matched path (splitting the edge it ends in).
@@ -183,6 +143,15 @@ class PrefixCache:
         has changed since. Cost: O(depth), and one copy when it splits.
         """
         return leasing.take(self._tree, match, priority)
+
+    def share(self, lease: Lease) -> Lease:
+        """Another lease on all that a lease covers. Raises OwnershipError where it is released, or
+        some of it is in flight, whoever computes it. Cost: O(depth)."""
+        return leasing.take_again(self._tree, lease)
+
+    def sole_tokens(self, lease: Lease) -> int:
+        """Tokens that this lease alone keeps from being evicted. Cost: O(depth)."""
+        return leasing.sole_tokens(lease)
 
     def publish(
         self, lease: Lease, run: bytes, blocks: array[int], payload: bytes = b""
@@ -193,13 +162,9 @@ class PrefixCache:
         them over. They differ from ``blocks`` where another request published the same tokens
         first; the caller's duplicates of those are then free. They are fewer than ``blocks`` where
         another request has the rest in flight; then those are still the caller's. The lease covers
-        the published tokens afterwards. ``payload``: 4 bytes a token to keep with the run. Cost:
-        O(tokens of the run).
+        the published tokens afterwards. ``payload``: 4 bytes a token to keep with the run; what was
+        given for a stored token before stays. Cost: O(tokens of the run).
         """
-        if payload and len(payload) != len(run):
-            raise ValueError(
-                f"{len(payload)} bytes of payload for {len(run) // TOKEN_BYTES} tokens"
-            )
         return storing.publish(self._tree, lease, run, blocks, payload)
 
     def announce(self, lease: Lease, run: bytes, blocks: array[int]) -> bool:
@@ -210,9 +175,10 @@ class PrefixCache:
         """
         return storing.announce(self._tree, lease, run, blocks)
 
-    def commit(self, lease: Lease) -> None:
-        """What the lease announced has been computed."""
-        in_flight.commit(self._tree, lease)
+    def commit(self, lease: Lease, payload: bytes = b"") -> None:
+        """What the lease announced has been computed. ``payload``: 4 bytes a token for all of it,
+        as in ``publish``."""
+        in_flight.commit(self._tree, lease, payload)
 
     def withdraw(self, lease: Lease) -> None:
         """What the lease announced will not be computed; leases of others on it are broken."""
@@ -231,12 +197,7 @@ class PrefixCache:
         What it announced is withdrawn. A second release of the same lease changes nothing; it is
         counted and logged. Cost: O(depth).
         """
-        if lease.released:
-            self.counters.repeated_releases += 1
-            logger.warning("a lease of %d tokens was released twice", lease.num_tokens)
-            return
-        in_flight.withdraw(self._tree, lease)
-        leasing.give_back(self._tree, lease)
+        in_flight.release(self._tree, lease)
 
     def allocate(self, count: int) -> array[int] | None:
         """``count`` blocks for a request's private tail, or None (and no change) if there are too
@@ -244,13 +205,7 @@ class PrefixCache:
 
         Free blocks go first; only what is missing is evicted.
         """
-        pool = self._tree.pool
-        missing = count - pool.free_blocks
-        if missing > 0:
-            if missing > self._tree.evictable:
-                return None
-            evicting.evict(self._tree, missing)
-        return pool.allocate(count) if count else token_array()
+        return evicting.allocate(self._tree, count)
 
     def free(self, blocks: array[int]) -> None:
         """A request gives blocks of its private tail back."""
@@ -262,6 +217,16 @@ class PrefixCache:
         Returns how many were freed. Cost: O(log leaves) a leaf at most.
         """
         return evicting.evict(self._tree, count)
+
+    def spare(self, matches: Iterable[Match]) -> None:
+        """Until the next call, evict what these matches cover only after all else that nobody
+        retains. What was spared before is so no longer, unless named again.
+
+        It counts by nodes: the rest of the node that a match ends in is spared with it. Stale
+        matches are left out, rows to copy do not count, and nothing lasts longer for ``expire``.
+        Cost: O(matches), and O(log leaves) for each leaf that begins or ceases to be spared.
+        """
+        sparing.spare(self._tree, matches)
 
     def expire(self) -> int:
         """Take back what has been idle for longer than ``ttl``, end retentions whose time is over,
@@ -314,12 +279,17 @@ class PrefixCache:
         return flushing.flush(self._tree)
 
     def subscribe(self, scope: str | Everything | None) -> EventStream:
-        """The stream of a tenant's events, or of ``ALL``. Raises ValueError when the cache was made
-        without events."""
+        """The stream of a tenant's events, or of ``ALL``, until ``unsubscribe``. Raises ValueError
+        when the cache was made without events."""
         hub = self._tree.events
         if hub is None:
             raise ValueError("this cache was made without events; make it with events=True")
         return hub.subscribe(scope)
+
+    def unsubscribe(self, stream: EventStream) -> None:
+        """Take one subscription back, once; with the last one to it a stream ends."""
+        if self._tree.events is not None:
+            self._tree.events.unsubscribe(stream)
 
     def snapshot(self, stream: EventStream) -> Snapshot:
         """All that is stored, as a subscriber needs it to start or to go on after a loss."""
@@ -333,5 +303,13 @@ class PrefixCache:
 
     def quarantine(self, private: Iterable[array[int]]) -> list[str]:
         """Take blocks that have not exactly one owner out of use, for good; what was wrong with
-        them, one line each. Cost: as ``audit``."""
-        return quarantine(self._tree.pool, holdings(self._tree, private))
+        them, one line each. Cost: as ``audit``.
+
+        Whoever reads such a block goes on; no match covers it from now on, and what is stored from
+        there on leaves as soon as nobody pins it. Tokens whose block it is are not published.
+        """
+        problems = quarantine(self._tree.pool, holdings(self._tree, private))
+        if problems:
+            self._tree.version += 1
+            evicting.take_out_of_use(self._tree, walk(self._tree.root))
+        return problems

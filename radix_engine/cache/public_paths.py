@@ -18,6 +18,7 @@ class PublicPaths:
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         self._runs: dict[Namespace, list[bytes]] = {}
+        self._ever: dict[Namespace, list[bytes]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -28,6 +29,9 @@ class PublicPaths:
         run = run[: len(run) // self._block_bytes * self._block_bytes]
         if run and run not in runs:
             insort(runs, run)
+            ever = self._ever.setdefault(namespace.shared, [])
+            if run not in ever:
+                ever.append(run)
 
     def unmark(self, run: bytes, namespace: Namespace) -> bool:
         """Share it no longer. What is stored below it is not found any more and leaves in time.
@@ -42,6 +46,10 @@ class PublicPaths:
         if not runs:
             del self._runs[namespace.shared]
         return True
+
+    def ever(self, shared: Namespace) -> list[bytes]:
+        """The runs that are or were marked for a shared namespace."""
+        return self._ever.get(shared, [])
 
     def covered_bytes(self, tokens: bytes, namespace: Namespace) -> int:
         """How much of a prompt, in whole blocks, is public to this namespace.

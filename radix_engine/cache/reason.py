@@ -13,7 +13,7 @@ class Reason(Enum):
     FULL = "full"  # all that can be cached is: the last token is always computed
     IN_FLIGHT = "in_flight"  # another request is computing what comes next
     EVICTED = "evicted"  # what comes next was stored once
-    NAMESPACE = "namespace"  # it is stored, in another namespace of the same tenant
+    NAMESPACE = "namespace"  # another of the tenant's namespaces, one without a salt, stores it
     SHORT = "short"  # what is shared, or the prompt, does not fill a block
     DIVERGED = "diverged"  # the prompt leaves what is stored
     COLD = "cold"  # nothing that was ever stored goes on from here
@@ -26,6 +26,7 @@ class Cause(Enum):
     CAPACITY = "capacity"
     TTL = "ttl"
     FLUSH = "flush"
+    FAULT = "fault"  # a block of it, or before it, was taken out of use
 
 
 class MatchEnd(NamedTuple):

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 
 from radix_engine.cache.block_hash import HASH_BYTES, chain_start, continuation_start
 from radix_engine.cache.block_pool import OwnershipError
-from radix_engine.cache.lease import MISSING_PAYLOAD, Lease
+from radix_engine.cache.lease import Lease
 from radix_engine.cache.leasing import pin_step, top_of
 from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import Node, ghost_blocks
+from radix_engine.cache.payload import MISSING_PAYLOAD, check_payload, end_with, fill
 from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes, token_array
 from radix_engine.cache.tree import Tree
 
@@ -28,12 +29,13 @@ from radix_engine.cache.tree import Tree
 def publish(tree: Tree, lease: Lease, run: bytes, blocks: array[int], payload: bytes) -> array[int]:
     """Store ``run`` after the lease's tokens. See `PrefixCache.publish`."""
     check(tree, lease, run, blocks)
+    check_payload(payload, len(run) // TOKEN_BYTES)
     if lease.in_flight_tokens:
         raise OwnershipError("commit or withdraw what is in flight before publishing more")
     if lease.node.in_flight:
         raise OwnershipError("what this lease stands on is in flight: commit that first")
-    if tree.pool.in_flight_blocks:
-        count = _storable(tree, lease, run)
+    if tree.pool.in_flight_blocks or tree.pool.quarantined:
+        count = min(_storable(tree, lease, run), tree.pool.before_quarantined(blocks))
         run, blocks = run[: count * tree.block_bytes], blocks[:count]
     if not run:
         return token_array()
@@ -57,6 +59,8 @@ def announce(tree: Tree, lease: Lease, run: bytes, blocks: array[int]) -> bool:
         return False
     parts = list(_parts(tree, lease, run))
     if len(parts) > 1 or _next_is_stored(tree, lease, run):
+        return False
+    if tree.pool.before_quarantined(blocks) < len(blocks):
         return False
     tree.pool.announce(blocks)
     store = _Store(tree, lease, in_flight=True)
@@ -114,8 +118,8 @@ class _Store:
             self.duplicates.extend(blocks[first : first + have])
             if have < shared // step:
                 self._revive(child, blocks[first + have : first + shared // step])
-            if payload and not child.payload:
-                child.payload = payload[at : at + shared]
+            if payload:
+                fill(child, payload[at : at + shared])
             node = child
             at += shared
         if at < len(run):
@@ -162,7 +166,7 @@ class _Store:
             node.hits = node.rank = 0  # for the eviction rule it is a new one
             tree.child_stored(node)
         if not self.in_flight:
-            self._tell(node, first)
+            self._computed(node, first)
         self.table.extend(blocks)
 
     def _extend(self, node: Node, run: bytes, blocks: array[int], payload: bytes) -> Node:
@@ -179,11 +183,8 @@ class _Store:
             and node.cause is None  # a ghost that is in flight again may become one again, alone
         ):
             if node.payload or payload:
-                before = node.payload or MISSING_PAYLOAD * (len(node.run) // TOKEN_BYTES)
-                if isinstance(before, bytes):
-                    before = bytearray(before)
-                before += payload or MISSING_PAYLOAD * (len(run) // TOKEN_BYTES)
-                node.payload = before
+                missing = MISSING_PAYLOAD * (len(run) // TOKEN_BYTES)
+                end_with(node, len(node.run), payload or missing)
             if isinstance(node.run, bytes):
                 node.run = bytearray(node.run)
             node.run += run
@@ -192,17 +193,20 @@ class _Store:
             if self.in_flight:
                 node.in_flight += len(blocks)
             else:
-                self._tell(node, first)
+                self._computed(node, first)
             return node
         child = tree.add_child(node, run, blocks, len(blocks) if self.in_flight else 0)
         child.pins = 1
         child.payload = payload
         if not self.in_flight:
-            self._tell(child, 0)
+            self._computed(child, 0)
         return child
 
-    def _tell(self, node: Node, first: int) -> None:
+    def _computed(self, node: Node, first: int) -> None:
+        """The blocks of a node from index ``first`` on are stored, and computed."""
         if self.attached:
+            if not first:
+                self.tree.count_head(node, 1)
             tell_stored(self.tree, node, first)
 
 
@@ -263,7 +267,8 @@ def _next_is_stored(tree: Tree, lease: Lease, run: bytes) -> bool:
 
 
 def _storable(tree: Tree, lease: Lease, run: bytes) -> int:
-    """How many blocks of the run come before one that another request has in flight."""
+    """How many blocks of the run come before one that another request has in flight, or that is
+    stored and in quarantine."""
     node, at, step = _start(tree, lease), 0, tree.block_bytes
     boundary = (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
     while node is not None and at < len(run):
@@ -279,6 +284,9 @@ def _storable(tree: Tree, lease: Lease, run: bytes) -> int:
         computed = (len(child.blocks) - child.in_flight) * step
         if child.in_flight and shared > computed:
             return (at + computed) // step
+        sound = tree.pool.before_quarantined(child.blocks)
+        if sound < min(len(child.blocks), shared // step):
+            return at // step + sound
         at += shared
         if shared < len(child.run) or ghost_blocks(child, step):
             break

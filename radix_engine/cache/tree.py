@@ -12,12 +12,19 @@ from collections.abc import Callable
 
 from radix_engine.cache.block_pool import BlockPool
 from radix_engine.cache.child_order import FEW, ChildOrder
-from radix_engine.cache.events import EventHub
+from radix_engine.cache.event_hub import EventHub
 from radix_engine.cache.eviction import EvictionRule, LeafIndex
 from radix_engine.cache.ghosts import Ghosts
 from radix_engine.cache.interface import CacheCounters
 from radix_engine.cache.namespace import Namespace
-from radix_engine.cache.node import Node, first_block, new_namespace, new_root, split
+from radix_engine.cache.node import (
+    Node,
+    first_block,
+    ghost_blocks,
+    new_namespace,
+    new_root,
+    split,
+)
 from radix_engine.cache.reuse_curve import ReuseCurve
 from radix_engine.cache.token_run import TOKEN_BYTES
 
@@ -48,9 +55,11 @@ class Tree:
         self.detached: list[Node] = []
         self.leaves = LeafIndex(rule, by_age=by_age)
         self.curve = ReuseCurve([max(1, int(num_blocks * share)) for share in CURVE_SHARES])
-        self.ghosts = Ghosts(ghost_blocks, self.block_bytes, self.curve.forget, self.destroy)
-        # How many stored branches begin with a block, by tenant: to tell a miss from a miss in the
-        # wrong one of a tenant's namespaces.
+        self.ghosts = Ghosts(
+            ghost_blocks, self.block_bytes, self.curve.forget, self.destroy, self._find_ghosts
+        )
+        # How many computed branches begin with a block, by tenant: to tell a miss from a miss in
+        # the wrong one of a tenant's namespaces.
         self.heads: dict[str, Counter[tuple[int, bytes]]] = {}
         self.events: EventHub | None = None
         self.retained_blocks = 0
@@ -74,6 +83,8 @@ class Tree:
         if was_leaf:
             self.leaves.discard(node)
         upper = split(node, at_bytes, self.block_bytes)
+        if node.spared:
+            self.leaves.mark(upper, spared=True)
         if node.retained and not node.blocks:
             self.on_retained_emptied(node)  # retentions end where blocks do
         if was_leaf:
@@ -100,8 +111,6 @@ class Tree:
         """A node got its first block. Its parent is pinned."""
         self.note(node)
         parent = node.parent
-        if parent is not None and parent.namespace is not None:
-            self.count_head(parent, node, 1)
         while parent is not None:
             parent.stored_children += 1
             if parent.run or parent.stored_children > 1:
@@ -111,11 +120,10 @@ class Tree:
     def child_emptied(self, node: Node) -> None:
         """A node lost its last block; its parent may be a leaf from now on."""
         parent = node.parent
+        if node.spared:
+            self._spare_above(node)
         if parent is not None:
-            if parent.order is not None:
-                parent.order.note(first_block(node, self.block_bytes))
-            if parent.namespace is not None:
-                self.count_head(parent, node, -1)
+            self.note(node)
         while parent is not None:
             parent.stored_children -= 1
             if parent.stored_children:
@@ -126,8 +134,17 @@ class Tree:
                 return
             parent = parent.parent
 
+    def _spare_above(self, node: Node) -> None:
+        """A spared node was emptied: what is left of its path is spared from now on."""
+        self.leaves.mark(node, spared=False)
+        above = node.parent
+        while above is not None and not above.run:
+            above = above.parent
+        if above is not None:
+            self.leaves.mark(above, spared=True)
+
     def destroy(self, node: Node) -> None:
-        """Take a node without blocks and children out; a namespace that is then empty, too.
+        """Take a node without blocks out, with all below it; a namespace that is then empty, too.
 
         The parent's order of children knows already: it lists only those with blocks.
         """
@@ -142,33 +159,52 @@ class Tree:
                 return
             node, parent = parent, parent.parent
 
-    def usable(self, child: Node | None) -> bool:
-        """Whether rows of the child's first block may be copied: it is in memory and computed."""
-        return child is not None and len(child.blocks) > child.in_flight
+    def remember(self, nodes: list[Node]) -> None:
+        """Nodes without blocks, parents first, are ghosts from now on; a namespace among them that
+        has nothing below it goes."""
+        for node in reversed(nodes):
+            if node.run:
+                self.ghosts.add(node, len(node.run) // self.block_bytes)
+            elif not node.children:
+                self.destroy(node)
+
+    def _find_ghosts(self) -> list[Node]:
+        nodes: list[Node] = []
+        todo = [self.root]
+        while todo:
+            node = todo.pop()
+            todo.extend(node.children.values())
+            if node.run and ghost_blocks(node, self.block_bytes):
+                nodes.append(node)
+        return nodes[::-1]
 
     def note(self, node: Node) -> None:
         """The node's first block has come, gone, or been computed."""
         parent = node.parent
-        if parent is not None and parent.order is not None:
-            parent.order.note(first_block(node, self.block_bytes))
+        if parent is None or (parent.order is None and parent.in_flight_order is None):
+            return
+        key = first_block(node, self.block_bytes)
+        for order in (parent.order, parent.in_flight_order):
+            if order is not None:
+                order.note(key)
 
     def nearest_child(self, node: Node, block: bytes) -> tuple[Node, int] | None:
         """The usable child that shares most leading tokens with ``block``; and bytes shared.
 
         Cost: O(log children).
         """
-        children = node.children
         order = self._order(node)
-        if order is not None:
-            found = order.nearest(block)
-            return None if found is None else (children[found[0]], found[1])
-        best: tuple[Node, int] | None = None
-        for key, child in children.items():
-            if key[:TOKEN_BYTES] == block[:TOKEN_BYTES] and self.usable(child):
-                shared = shared_tokens_bytes(block, key)
-                if shared > (best[1] if best else 0):
-                    best = child, shared
-        return best
+        found = _nearest(node, block, usable) if order is None else order.nearest(block)
+        return None if found is None else (node.children[found[0]], found[1])
+
+    def shared_in_flight(self, node: Node, block: bytes) -> int:
+        """Bytes of the most leading tokens that ``block`` shares with a child whose first block is
+        in flight. Cost: O(log children)."""
+        order = node.in_flight_order
+        if order is None and len(node.children) > FEW:
+            order = node.in_flight_order = _order_of(node, begins_in_flight)
+        found = _nearest(node, block, begins_in_flight) if order is None else order.nearest(block)
+        return 0 if found is None else found[1]
 
     def some_children(self, node: Node, most: int) -> list[Node]:
         """Up to ``most`` usable children, the same ones whoever used them last.
@@ -176,23 +212,14 @@ class Tree:
         Cost: O(log children).
         """
         order = self._order(node)
-        keys = sorted(self._usable_keys(node)) if order is None else order.first(most)
+        keys = sorted(_keys(node, usable)) if order is None else order.first(most)
         return [node.children[key] for key in keys[:most]]
 
     def _order(self, node: Node) -> ChildOrder | None:
         """The order of a node's usable children; None where they are few."""
         if node.order is None and len(node.children) > FEW:
-            children = node.children  # not the node: that would be a circle of references
-            usable = self._usable_keys(node)
-            node.order = ChildOrder(usable, lambda key: self.usable(children.get(key)))
+            node.order = _order_of(node, usable)
         return node.order
-
-    def _usable_keys(self, node: Node) -> list[bytes]:
-        return [
-            key
-            for key, child in node.children.items()
-            if child.namespace is None and self.usable(child)
-        ]
 
     def _is_attached(self, namespace_node: Node) -> bool:
         # An old root need not be among ``detached``: a lease of nothing may yet publish below it.
@@ -201,22 +228,64 @@ class Tree:
             node = node.parent
         return node is self.root
 
-    def count_head(self, namespace_node: Node, node: Node, change: int) -> None:
-        """A namespace of the attached tree has one more stored branch, ``node``, or one less."""
-        namespace = namespace_node.namespace
-        assert namespace is not None
-        if namespace.tenant is None or not self._is_attached(namespace_node):
+    def count_head(self, node: Node, change: int) -> None:
+        """The first block of a node has been computed, or is taken: where the node begins a branch
+        of a namespace of the attached tree, that has one more, or one less.
+
+        Of a namespace with a salt nobody is told: a salt keeps others, of the same tenant too, from
+        finding out what was asked.
+        """
+        namespace_node = node.parent
+        if namespace_node is None or (namespace := namespace_node.namespace) is None:
             return
-        heads = self.heads.setdefault(namespace.tenant, Counter())
+        tenant = namespace.tenant
+        if tenant is None or namespace.salt is not None or not self._is_attached(namespace_node):
+            return
+        heads = self.heads.setdefault(tenant, Counter())
         head = (id(namespace_node.parent), bytes(node.run[: self.block_bytes]))
         heads[head] += change
         if not heads[head]:
             del heads[head]
             if not heads:
-                del self.heads[namespace.tenant]
+                del self.heads[tenant]
 
 
 CURVE_SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def usable(child: Node | None) -> bool:
+    """Whether rows of the child's first block may be copied: it is in memory and computed."""
+    return child is not None and len(child.blocks) > child.in_flight
+
+
+def begins_in_flight(child: Node | None) -> bool:
+    """Whether the child's first block is in flight, and so all of them."""
+    return child is not None and 0 < len(child.blocks) == child.in_flight
+
+
+Kind = Callable[[Node | None], bool]
+
+
+def _keys(node: Node, kind: Kind) -> list[bytes]:
+    """The keys of a node's children of one kind; namespaces, which have no blocks, are of none."""
+    return [key for key, child in node.children.items() if kind(child)]
+
+
+def _order_of(node: Node, kind: Kind) -> ChildOrder:
+    children = node.children  # not the node: that would be a circle of references
+    return ChildOrder(_keys(node, kind), lambda key: kind(children.get(key)))
+
+
+def _nearest(node: Node, block: bytes, kind: Kind) -> tuple[bytes, int] | None:
+    """The key of the child of a kind that shares most with ``block``, and bytes shared, by looking
+    at each."""
+    best: tuple[bytes, int] | None = None
+    for key, child in node.children.items():
+        if key[:TOKEN_BYTES] == block[:TOKEN_BYTES] and kind(child):
+            shared = shared_tokens_bytes(block, key)
+            if shared > (best[1] if best else 0):
+                best = key, shared
+    return best
 
 
 def shared_tokens_bytes(block: bytes, key: bytes) -> int:

@@ -23,8 +23,9 @@ class TreeMirror:
     """The hashes of all stored blocks, as one stream tells of them.
 
     A hash stands for its whole prefix, so a dictionary is all the tree that is needed. One thread
-    at a time. To keep up, ``apply`` each event of ``stream.since(mirror.next_sequence)``, and
-    ``load`` a snapshot where either raises. About 150 bytes a block.
+    at a time. To keep up, ``apply`` each event of ``stream.since(mirror.next_sequence,
+    mirror.stream)``, and ``load`` a snapshot where either raises. About 150 bytes a block.
+    ``stream``: the identity of the stream that it follows; None before the first event or snapshot.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -34,6 +35,7 @@ class TreeMirror:
         self._block_bytes = block_size * TOKEN_BYTES
         self._blocks: dict[bytes, int | None] = {}
         self._next = 1
+        self.stream: str | None = None
 
     @property
     def next_sequence(self) -> int:
@@ -43,9 +45,15 @@ class TreeMirror:
     def apply(self, event: Event) -> None:
         """Follow one event. Cost: O(its blocks).
 
-        Raises OutOfStep when it is not the next one, stores what is stored already or removes what
-        is not, ValueError when its parts do not fit together. Nothing is changed then.
+        Raises OutOfStep when it is of another stream or not the next one, stores what is stored
+        already or removes what is not, ValueError when its parts do not fit together. Nothing is
+        changed then.
         """
+        if self.stream not in (None, event.stream):
+            raise OutOfStep(
+                f"the event is of stream {event.stream}, but {self.stream} was followed so far, "
+                "and its numbers do not go on there: load a snapshot"
+            )
         if event.sequence != self._next:
             raise OutOfStep(
                 f"event {event.sequence} came, but {self._next} is the next: "
@@ -59,6 +67,7 @@ class TreeMirror:
         else:
             self._blocks.clear()
         self._next += 1
+        self.stream = event.stream
 
     def load(self, snapshot: Snapshot) -> None:
         """Forget everything and start from a snapshot. Raises as ``apply`` does, and changes
@@ -67,9 +76,14 @@ class TreeMirror:
         for entry in snapshot.stored:
             if entry.sequence != 0:
                 raise ValueError(f"a snapshot's entries have sequence 0, not {entry.sequence}")
+            if entry.stream != snapshot.stream:
+                raise ValueError(
+                    f"an entry is of stream {entry.stream}, its snapshot of {snapshot.stream}"
+                )
             self._add(blocks, entry)
         self._blocks = blocks
         self._next = snapshot.sequence + 1
+        self.stream = snapshot.stream
 
     def match(self, tokens: bytes, namespace: Namespace, public_tokens: int = 0) -> int:
         """How many of these tokens are stored, in whole blocks from the first one on.

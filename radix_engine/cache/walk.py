@@ -52,12 +52,27 @@ def find(
     mode: CacheMode,
     *,
     partial_blocks: bool,
+    near: Match | None = None,
+    shared_tokens: int = 0,
 ) -> Match:
-    """Match a prompt of which ``public_bytes`` lie on a public path."""
+    """Match a prompt of which ``public_bytes`` lie on a public path; from an earlier match on, if
+    there is one, of a prompt that has so many tokens in common with this one."""
     block_bytes = tree.block_bytes
     most = max(0, len(tokens) - TOKEN_BYTES)
     whole = most - most % block_bytes
-    node, inside, at = _known(tree, tokens, namespace, public_bytes)
+    start = None
+    # What was public then need not be now: an earlier match counts where all of it is its own.
+    if (
+        near is not None
+        and not (public_bytes or near.public_tokens)
+        and near.namespace == namespace
+    ):
+        start = _still_there(tree, near, shared_tokens)
+    if start is None:
+        node, inside, at = _known(tree, tokens, namespace, public_bytes)
+    else:
+        node, inside, at = descend(start, tokens, start.end * TOKEN_BYTES, block_bytes)
+    seen, seen_bytes = node, inside
     if at > whole:  # the last token is never matched
         while not node.run and node.parent is not None:  # a namespace below a public path
             node = node.parent
@@ -67,7 +82,8 @@ def find(
         if not inside and node.parent is not None:
             node = node.parent
             inside = len(node.run)
-    seen, seen_bytes = node, inside
+        if seen_bytes <= len(seen.blocks) * block_bytes:
+            seen, seen_bytes = node, inside  # else the last block was evicted
     # Ghosts are only at the end of a path: go back to where blocks are.
     stored = len(node.blocks) * block_bytes
     while node.parent is not None and (inside > stored or _hangs_on_ghosts(node, block_bytes)):
@@ -79,10 +95,14 @@ def find(
         inside = len(node.run)
         stored = len(node.blocks) * block_bytes
     rows, source = 0, -1
+    if tree.pool.quarantined:
+        node, inside, at = _before_quarantined(tree, node, inside, at)
     # Of a public path only whole blocks are shared: what else hangs on it is somebody's own.
     own = at > public_bytes or not public_bytes or node.namespace == namespace
     if partial_blocks and own and at < most:
         rows, source = _partial(tree, tokens[at : min(most, at + block_bytes)], node, inside)
+        if source in tree.pool.quarantined:
+            rows, source = 0, -1
     return Match(
         at // TOKEN_BYTES + rows,
         rows,
@@ -97,6 +117,30 @@ def find(
         namespace,
         mode,
     )
+
+
+def find_nothing(tree: Tree, tokens: bytes, namespace: Namespace, mode: CacheMode) -> Match:
+    """The match of a request that does not read the cache."""
+    root, count = tree.root, len(tokens) // TOKEN_BYTES
+    return Match(0, 0, -1, tree.version, root, 0, root, 0, count, 0, namespace, mode)
+
+
+def _still_there(tree: Tree, near: Match, shared_tokens: int) -> Node | None:
+    """The deepest node of an earlier match that is in the tree and lies within what is shared.
+
+    What a node's path says never changes, however it is split; but a run grows in place, and a node
+    without blocks may go. Cost: O(depth).
+    """
+    shared = min(shared_tokens, near.num_tokens - near.copy_rows)
+    node: Node | None = near.node
+    while node is not None and node.end > shared:
+        node = node.parent
+    if node is None or not node.run:
+        return None
+    top = node
+    while top.parent is not None:
+        top = top.parent
+    return node if top is tree.root else None
 
 
 def _known(
@@ -125,6 +169,21 @@ def _hangs_on_ghosts(node: Node, block_bytes: int) -> bool:
     """Whether this is a namespace below a public path that is not wholly in memory."""
     parent = node.parent
     return not node.run and parent is not None and ghost_blocks(parent, block_bytes) > 0
+
+
+def _before_quarantined(tree: Tree, node: Node, inside: int, at: int) -> tuple[Node, int, int]:
+    """Where a match ends that reads no block in quarantine: others in use may still read it, but
+    nobody knows what it holds. Cost: O(blocks matched)."""
+    found = node, inside, at
+    below: Node = node
+    while (parent := below.parent) is not None:
+        at -= inside
+        blocks = below.blocks[: inside // tree.block_bytes]
+        sound = tree.pool.before_quarantined(blocks) * tree.block_bytes
+        if sound < inside:
+            found = (below, sound, at + sound) if sound else (parent, len(parent.run), at)
+        below, inside = parent, len(parent.run)
+    return found
 
 
 def _partial(tree: Tree, block: bytes, node: Node, inside: int) -> tuple[int, int]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from radix_engine.attention.interface import Attention, AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import Span
+from radix_engine.model.batch import Span, flatten
 from radix_engine.model.rope import inverse_frequencies, rotate, rotation
 from radix_engine.model.weights import LayerWeights, LoadedModel
 
@@ -60,13 +59,11 @@ class ModelRunner:
         plan = self.attention.plan(
             [AttentionSpan(span.start, len(span.tokens), span.block_table) for span in spans]
         )
-        tokens = self._tensor([np.asarray(span.tokens, dtype=np.int64) for span in spans])
-        positions = self._tensor(
-            [np.arange(span.start, span.start + len(span.tokens)) for span in spans]
+        tokens, positions, wanted = (
+            torch.from_numpy(part).to(self.model.device) for part in flatten(spans)
         )
         if not 0 <= int(tokens.min()) <= int(tokens.max()) < config.vocab_size:
             raise ValueError(f"a token id lies outside 0 to {config.vocab_size - 1}")
-        wanted = self._wanted_rows(spans)
         cosines, sines = rotation(positions, self._frequencies)
         residual = F.embedding(tokens, self.model.embedding).to(torch.float32)
         last = config.num_layers - 1
@@ -117,14 +114,6 @@ class ModelRunner:
         """RMS norm over the last dimension, computed in float32, in the model's dtype."""
         normed = F.rms_norm(x.to(torch.float32), weight.shape, weight, self.model.config.rms_eps)
         return normed.to(self.model.dtype)
-
-    def _wanted_rows(self, spans: Sequence[Span]) -> torch.Tensor:
-        ends = np.cumsum([len(span.tokens) for span in spans], dtype=np.int64)
-        wants = np.array([span.wants_logits for span in spans], dtype=bool)
-        return torch.from_numpy(ends[wants] - 1).to(self.model.device)
-
-    def _tensor(self, parts: list[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(parts)).to(self.model.device)
 
 
 def _check(spans: Sequence[Span], context_length: int) -> None:

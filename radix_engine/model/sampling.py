@@ -60,6 +60,19 @@ def not_finite(logits: torch.Tensor) -> list[int]:
     return torch.isfinite(logits.sum(dim=-1)).logical_not().nonzero().flatten().tolist()
 
 
+def seed_of_answer(seed: int, index: int) -> int:
+    """The seed for answer number ``index`` of several to one prompt, in the range of int64.
+
+    Answer 0 has the seed itself, so it is the answer of a request for one; the others have numbers
+    that neither depend on each other nor on how many there are. A request for one answer with this
+    seed gets the same as answer ``index`` here.
+    """
+    if not index:
+        return seed
+    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
 def uniform(seed: int, index: int) -> float:
     """The random number in [0, 1) for the token with this index: 53 bits of a BLAKE2b hash."""
     digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()

@@ -28,13 +28,6 @@ logger = logging.getLogger("server.http")
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
-_FIELDS = (
-    "Fields that nobody here knows, or that are only hints, are ignored and named in the "
-    "X-Ignored-Fields header. Refused by name unless they ask for nothing: "
-    + ", ".join(NEUTRAL)
-    + "."
-)
-
 
 def create_app(
     engine: EngineLike, *, shutdown: Shutdown | None = None, max_body_bytes: int = MAX_BODY_BYTES
@@ -74,7 +67,7 @@ def _generation_routes(service: Service) -> APIRouter:
     @router.post(
         "/v1/completions",
         summary="Continue a text or token ids",
-        description=_FIELDS,
+        description=_about_fields(CompletionRequest),
         **_documented(CompletionRequest, TextCompletion, TextCompletion),
     )
     async def completions(request: Request) -> Response:
@@ -83,13 +76,21 @@ def _generation_routes(service: Service) -> APIRouter:
     @router.post(
         "/v1/chat/completions",
         summary="Answer a conversation",
-        description=_FIELDS,
+        description=_about_fields(ChatRequest),
         **_documented(ChatRequest, ChatCompletion, ChatCompletionChunk),
     )
     async def chat_completions(request: Request) -> Response:
         return await respond(request, service, CHAT)
 
     return router
+
+
+def _about_fields(body: type[BaseModel]) -> str:
+    refused = ", ".join(name for name in NEUTRAL if name not in body.model_fields)
+    return (
+        "Fields that nobody here knows, or that are only hints, are ignored and named in the "
+        f"X-Ignored-Fields header. Refused by name unless they ask for nothing: {refused}."
+    )
 
 
 def _documented(

@@ -166,6 +166,7 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
         max_tokens=fields.token_limit(engine.info.context_length),
         sampling=fields.sampling(engine.info.sampling),
         stop=fields.stop,
+        n=fields.n or 1,
     )
     messages = [message.for_template() for message in fields.messages]
     tools = cast("list[dict[str, Any]]", fields.tools)

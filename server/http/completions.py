@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from server.http.beam_fields import BeamFields
 from server.http.body import parse
 from server.http.engine_like import EngineLike
-from server.http.fields import SharedFields
+from server.http.errors import ApiError
 from server.http.generation import Endpoint, Job
 from server.outputs import GenerationParams, Output
 
@@ -58,7 +59,7 @@ def _is_token(value: object) -> bool:
     return type(value) is int  # true is no token
 
 
-class CompletionRequest(SharedFields):
+class CompletionRequest(BeamFields):
     """The body of POST /v1/completions."""
 
     prompt: Annotated[
@@ -75,20 +76,35 @@ class CompletionRequest(SharedFields):
             }
         ),
     ] = Field(
-        description=f"{_FORMS}; not empty, at most {MAX_PROMPTS} prompts. Each prompt gives one "
-        "choice with its index."
+        description=f"{_FORMS}; not empty, at most {MAX_PROMPTS} prompts. Each prompt gives "
+        "n choices, with their indexes."
     )
 
 
 def _prepare(body: bytes, engine: EngineLike) -> Job:
     fields = parse(body, CompletionRequest)
     fields.check(engine.info.model)
+    answers = fields.n or 1
+    if len(fields.prompt) * answers > MAX_PROMPTS:
+        raise ApiError(
+            400,
+            f"n is {answers}, for {len(fields.prompt)} prompts: the limit is {MAX_PROMPTS} answers "
+            "in one request. Send the rest in further requests.",
+            param="n",
+            code="invalid_value",
+        )
+    beams = bool(fields.use_beam_search)
     return Job(
         prompts=[_ids(prompt, engine) for prompt in fields.prompt],
         params=GenerationParams(
             max_tokens=fields.max_tokens or DEFAULT_MAX_TOKENS,
-            sampling=fields.sampling(engine.info.sampling),
+            sampling=None if beams else fields.sampling(engine.info.sampling),
             stop=fields.stop,
+            n=answers,
+            use_beam_search=beams,
+            best_of=fields.best_of,
+            length_penalty=1.0 if fields.length_penalty is None else fields.length_penalty,
+            early_stopping=fields.early_stopping or False,
         ),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),

@@ -47,11 +47,12 @@ class EngineLike(Protocol):
     ) -> int:
         """Queue a request and return its id. ``on_output`` is called on the engine's thread.
 
-        Exactly one output carries a ``finish_reason``, and it is the last. Raises RequestRefused.
+        Exactly one output of each of the ``params.n`` answers has a ``finish_reason``, its last.
+        Raises RequestRefused.
         """
 
     def abort(self, request_id: int, /) -> None:
-        """End a request soon. Thread-safe; does nothing for one that has ended."""
+        """End all answers of a request soon. Thread-safe; does nothing for one that has ended."""
 
     def flush_cache(self) -> int:
         """Drop all that is cached and not in use; the number of blocks freed. Blocks for a step."""

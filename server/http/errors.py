@@ -59,7 +59,8 @@ def from_refusal(refusal: RequestRefused, *, param: str | None, where: str = "")
     """
     name = param if refusal.param == "prompt" else refusal.param
     message = f"{where}: {refusal.message}" if where else refusal.message
-    return ApiError(refusal.status, message, param=name, code=refusal.code)
+    headers = {"Retry-After": "1"} if refusal.status == 429 else {}
+    return ApiError(refusal.status, message, param=name, code=refusal.code, headers=headers)
 
 
 def shutting_down() -> ApiError:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from radix_engine.model.sampling_params import SamplingParams
 from server.http.errors import ApiError
 from server.http.unsupported import NEUTRAL, refuse_unsupported
+from server.outputs import MAX_ANSWERS
 
 MAX_TOKENS_LIMIT = 2**31 - 1
 MAX_STOPS = 16
@@ -125,7 +126,11 @@ class SharedFields(BaseModel):
         None, description="Options for stream: true, an object such as {include_usage: true}."
     )
     n: int | None = Field(
-        None, ge=1, le=1, description="Answers per prompt: only 1. Send the request again for more."
+        None,
+        ge=1,
+        le=MAX_ANSWERS,
+        description=f"Answers per prompt, a whole number from 1 to {MAX_ANSWERS} and to the "
+        "server's --max-running; default 1. The prompt is computed once for all of them.",
     )
     user: str | None = Field(None, description="A label of yours, a string. Not used.")
     metadata: dict[str, Any] | None = Field(

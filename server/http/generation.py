@@ -40,6 +40,11 @@ class Job:
     include_usage: bool
     ignored: tuple[str, ...] = ()
 
+    @property
+    def num_choices(self) -> int:
+        """Answers to all prompts."""
+        return len(self.prompts) * self.params.n
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -115,7 +120,7 @@ async def respond(request: Request, service: Service, endpoint: Endpoint) -> Res
             response = EventStream(_events(call, job), call.end, headers)
             streaming = True
         else:
-            response = JSONResponse(await _whole(call, len(job.prompts)), headers=headers)
+            response = JSONResponse(await _whole(call, job.num_choices), headers=headers)
         call.status = 200
     except (ClientGone, ClientDisconnect):
         call.status = _CLIENT_CLOSED_REQUEST
@@ -168,7 +173,7 @@ async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
     """The events of a streamed answer, as many at a time as are there."""
     try:
         head = _head(call, call.endpoint.object_chunk)
-        running = len(job.prompts)
+        running = job.num_choices
         begun: set[int] = set()
         async for batch in call.submission.batches():
             events: list[bytes] = []

@@ -22,18 +22,20 @@ class PromptTokensDetails(_Exact):
 
 
 class UsageBody(_Exact):
-    """Token counts, summed over the prompts of the request."""
+    """Token counts, summed over the prompts of the request, each once, and over all answers."""
 
     prompt_tokens: int = Field(ge=0, description="Tokens of the prompt.")
-    completion_tokens: int = Field(ge=0, description="Tokens generated.")
+    completion_tokens: int = Field(ge=0, description="Tokens of the answers.")
     total_tokens: int = Field(ge=0, description="Both together.")
     prompt_tokens_details: PromptTokensDetails
 
 
 class TextChoice(_Exact):
-    """The answer to one prompt, or a piece of it."""
+    """One answer to one prompt, or a piece of it."""
 
-    index: int = Field(ge=0, description="The prompt's place in the request.")
+    index: int = Field(
+        ge=0, description="Answer j to prompt i of a request with n answers has i * n + j."
+    )
     text: str
     logprobs: None = None
     finish_reason: FinishReason | None = Field(
@@ -62,9 +64,9 @@ class AnswerMessage(_Exact):
 
 
 class ChatChoice(_Exact):
-    """The answer to the conversation."""
+    """One answer to the conversation."""
 
-    index: int = Field(ge=0)
+    index: int = Field(ge=0, description="The number of the answer, from 0.")
     message: AnswerMessage
     logprobs: None = None
     finish_reason: FinishReason

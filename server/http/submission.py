@@ -12,7 +12,7 @@ from server.http.engine_like import EngineLike
 from server.http.errors import ApiError, from_refusal
 from server.outputs import GenerationParams, Output, Usage
 
-# An output, with the index of its prompt.
+# An output, with the index of its choice.
 Piece = tuple[int, Output]
 
 
@@ -23,8 +23,9 @@ class ClientGone(Exception):
 class Submission:
     """One engine request per prompt, and their outputs in one queue.
 
-    Made, read and given up on the event loop; ``submit`` runs on another thread, since checking a
-    long prompt takes a while.
+    The choices of a request with ``n`` answers per prompt are numbered as OpenAI does: answer ``j``
+    to prompt ``i`` is choice ``i * n + j``. Made, read and given up on the event loop; ``submit``
+    runs on another thread, since checking a long prompt takes a while.
     """
 
     def __init__(self, engine: EngineLike, bridge: Bridge[Piece]) -> None:
@@ -33,6 +34,7 @@ class Submission:
         self._bridge = bridge
         self._queue: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._ids: list[int] = []
+        self._answers = 1  # to each prompt
         self._usage: dict[int, Usage] = {}
         self._finished: set[int] = set()
         self._given_up = False
@@ -45,6 +47,7 @@ class Submission:
         ``param`` is the request's field that holds the prompts. Those before the refused one run
         until ``give_up``.
         """
+        self._answers = params.n
         for index, prompt in enumerate(prompts):
             if self._given_up:
                 raise ClientGone
@@ -64,7 +67,7 @@ class Submission:
 
         Raises ClientGone after a hang-up.
         """
-        running = len(self._ids)
+        running = len(self._ids) * self._answers
         while running:
             arrived = [await self._queue.get()]
             while not self._queue.empty():
@@ -76,12 +79,12 @@ class Submission:
             yield pieces
 
     def usage(self) -> Usage:
-        """Token counts of all requests together, as far as they have come."""
-        counts = self._usage.values()
+        """Token counts of all requests together, as far as they have come: each prompt once."""
+        prompts = {choice // self._answers: usage for choice, usage in self._usage.items()}
         return Usage(
-            prompt_tokens=sum(each.prompt_tokens for each in counts),
-            completion_tokens=sum(each.completion_tokens for each in counts),
-            cached_tokens=sum(each.cached_tokens for each in counts),
+            prompt_tokens=sum(each.prompt_tokens for each in prompts.values()),
+            completion_tokens=sum(each.completion_tokens for each in self._usage.values()),
+            cached_tokens=sum(each.cached_tokens for each in prompts.values()),
         )
 
     def give_up(self) -> None:
@@ -90,18 +93,19 @@ class Submission:
             return
         self._given_up = True
         for index, request_id in enumerate(list(self._ids)):
-            if index not in self._finished:
+            choices = range(index * self._answers, (index + 1) * self._answers)
+            if not self._finished.issuperset(choices):
                 self._engine.abort(request_id)
         self._queue.put_nowait(None)
 
     def _on_output(self, index: int, output: Output) -> None:
-        self._bridge.post(self._receive, (index, output))
+        self._bridge.post(self._receive, (index * self._answers + output.index, output))
 
     def _receive(self, piece: Piece) -> None:
-        index, output = piece
-        self._usage[index] = output.usage
+        choice, output = piece
+        self._usage[choice] = output.usage
         if output.finish_reason is not None:
-            self._finished.add(index)
+            self._finished.add(choice)
         self._queue.put_nowait(piece)
 
 

@@ -19,11 +19,13 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "audio": (),
         "best_of": (1,),
+        "early_stopping": (False,),
         "echo": (False,),
         "frequency_penalty": (0, 0.0),
         "function_call": ("auto", "none"),
         "functions": ([],),
         "ignore_eos": (False,),
+        "length_penalty": (1, 1.0),
         "logit_bias": ({},),
         "logprobs": (False,),
         "min_p": (0, 0.0),
@@ -36,6 +38,7 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "suffix": ("",),
         "tool_choice": ("auto", "none"),
         "top_logprobs": (0,),
+        "use_beam_search": (False,),
         "web_search_options": (),
     }
 )

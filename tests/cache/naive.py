@@ -5,12 +5,14 @@ Slow and without nodes, splits or indices. The random tests hold the real cache 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from radix_engine.cache import Namespace
 
-Prefix = tuple[Namespace, tuple[int, ...]]
+Place = tuple[Namespace, int]
+"""A namespace, and after how many public tokens it continues."""
+Prefix = tuple[Place, tuple[int, ...]]
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Stored:
     pins: int = 0
     in_flight: bool = False
     retained: int = 0
+    spared: bool = False
 
 
 class NaiveTree:
@@ -33,30 +36,49 @@ class NaiveTree:
         self.entries: dict[Prefix, Stored] = {}
         self.now = 0
 
-    def prefixes(self, tokens: Sequence[int], namespace: Namespace) -> list[Prefix]:
-        """All prefixes of whole blocks, shortest first."""
+    def prefixes(
+        self, tokens: Sequence[int], namespace: Namespace, public: int = 0
+    ) -> list[Prefix]:
+        """All prefixes of whole blocks, shortest first; ``public`` tokens are shared by all."""
+        shared, own = (namespace.shared, 0), (namespace, public)
         ends = range(self.size, len(tokens) + 1, self.size)
-        return [(namespace, tuple(tokens[:end])) for end in ends]
+        return [(shared if end <= public else own, tuple(tokens[:end])) for end in ends]
 
-    def matched(self, tokens: Sequence[int], namespace: Namespace) -> list[Prefix]:
+    def matched(self, tokens: Sequence[int], namespace: Namespace, public: int = 0) -> list[Prefix]:
         """The stored prefixes of a prompt without its last token."""
         found = []
-        for prefix in self.prefixes(tokens[:-1], namespace):
+        for prefix in self.prefixes(tokens[:-1], namespace, public):
             if prefix not in self.entries:
                 break
             found.append(prefix)
         return found
 
-    def rows(self, tokens: Sequence[int], namespace: Namespace) -> int:
-        """How many more tokens some computed block, stored right after the match, begins with."""
-        start = len(self.matched(tokens, namespace)) * self.size
+    def rows(self, tokens: Sequence[int], namespace: Namespace, public: int = 0) -> int:
+        """How many more tokens some computed block, stored right after the match, begins with; none
+        of what is stored behind a part of a public path."""
+        start = len(self.matched(tokens, namespace, public)) * self.size
         wanted = tuple(tokens[start:-1])
         best = 0
-        for (owner, run), entry in self.entries.items():
+        for (place, run), entry in self.entries.items():
             follows = len(run) == start + self.size and run[:start] == tuple(tokens[:start])
-            if owner == namespace and follows and not entry.in_flight:
+            if place == (namespace, public) and follows and not entry.in_flight:
                 best = max(best, common(run[start:], wanted))
         return best
+
+    def above(self, prefix: Prefix) -> Prefix:
+        """The prefix that is one block shorter."""
+        (namespace, public), run = prefix
+        shorter = run[: -self.size]
+        return ((namespace.shared, 0) if len(shorter) <= public else prefix[0]), shorter
+
+    def from_on(self, prefix: Prefix) -> list[Prefix]:
+        """A prefix and all that go on from it."""
+        (place, cut), found = prefix, []
+        for other, run in self.entries:
+            continues = other[1] >= len(cut) and place == (other[0].shared, 0)
+            if (other == place or continues) and run[: len(cut)] == cut:
+                found.append((other, run))
+        return found
 
     def pin(self, prefixes: Iterable[Prefix], by: int) -> None:
         for prefix in prefixes:
@@ -86,16 +108,23 @@ class NaiveTree:
     def evictable(self) -> int:
         return sum(not entry.pins for entry in self.entries.values())
 
-    def ends(self) -> list[tuple[bool, int, Prefix]]:
-        """The unpinned ends, next victim first: not retained, used longest ago."""
-        inner = {(namespace, run[: -self.size]) for namespace, run in self.entries}
+    def spare(self, prefixes: Iterable[Prefix]) -> None:
+        """Spare these, and no others any more."""
+        for entry in self.entries.values():
+            entry.spared = False
+        for prefix in prefixes:
+            self.entries[prefix].spared = True
+
+    def ends(self) -> list[tuple[bool, bool, int, Prefix]]:
+        """The unpinned ends, next victim first: not retained, not spared, used longest ago."""
+        inner = {self.above(prefix) for prefix in self.entries}
         return sorted(
             (
-                (entry.retained > 0, entry.used, prefix)
+                (entry.retained > 0, entry.spared and not entry.retained, entry.used, prefix)
                 for prefix, entry in self.entries.items()
                 if not entry.pins and prefix not in inner
             ),
-            key=lambda end: end[:2],
+            key=lambda end: end[:3],
         )
 
     def evict(self, count: int) -> None:
@@ -104,7 +133,19 @@ class NaiveTree:
             ends = self.ends()
             if not ends:
                 return
-            del self.entries[ends[0][2]]
+            del self.entries[ends[0][3]]
+
+    def follow_eviction(self, count: int, left: Collection[Prefix]) -> None:
+        """So many prefixes were evicted by a rule that is not known here, and these are left: the
+        ends of unpinned paths, and none that is retained or spared while there were others."""
+        gone = {prefix: entry for prefix, entry in self.entries.items() if prefix not in left}
+        assert len(gone) == count
+        assert not any(entry.pins for entry in gone.values())
+        for prefix in gone:
+            del self.entries[prefix]
+        assert not any(self.above(prefix) in gone for prefix in self.entries)
+        kinds = [(e.retained > 0, e.spared and not e.retained) for e in gone.values()]
+        assert all(end[:2] >= max(kinds) for end in self.ends() if kinds)
 
     def expire(self, before: float) -> int:
         """Drop every end that was used last before this time, and what is then one."""
@@ -112,7 +153,7 @@ class NaiveTree:
         while True:
             old = [
                 prefix
-                for retained, _, prefix in self.ends()
+                for retained, _, _, prefix in self.ends()
                 if not retained and self.entries[prefix].at < before
             ]
             if not old:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from radix_engine.cache import DEFAULT, PrefixCache, pack, token_array
 from radix_engine.cache.audit import walk
+from radix_engine.cache.child_order import ChildOrder
 from radix_engine.cache.node import Node, new_root
 from tests.cache.trees import hold, ids, lease_of, make_cache, store, take
 
@@ -133,6 +135,41 @@ def keep_a_flushed_node_that_nobody_pins(cache: PrefixCache) -> None:
     cache.detached.append(old)
 
 
+def name_a_head_that_is_not_stored(cache: PrefixCache) -> None:
+    cache._tree.heads["a"] = Counter({(1, b""): 1})
+
+
+def unlist_a_ghost(cache: PrefixCache) -> None:
+    cache.evict(2)
+    cache._tree.ghosts.clear()
+    cache._tree.ghosts.blocks = 2
+
+
+def list_a_ghost_that_is_gone(cache: PrefixCache) -> None:
+    cache._tree.ghosts.add(Node(b"\0" * 16, token_array(), cache.root, 0), 0)
+
+
+def remember_a_child_that_is_none(cache: PrefixCache) -> None:
+    node = first_node(cache)
+    node.hot = Node(b"\0" * 16, token_array(), cache.root, 0)
+
+
+def keep_an_order_of_other_children(cache: PrefixCache) -> None:
+    cache.root.children[DEFAULT.key].order = ChildOrder([], lambda key: True)
+
+
+def keep_an_order_of_others_in_flight(cache: PrefixCache) -> None:
+    cache.root.children[DEFAULT.key].in_flight_order = ChildOrder([b"other"], lambda key: True)
+
+
+def keep_a_hash_that_nobody_asked_for(cache: PrefixCache) -> None:
+    first_node(cache).hashes = bytes(32)
+
+
+def spare_what_the_index_does_not_know(cache: PrefixCache) -> None:
+    cache._tree.leaves.spared[first_node(cache)] = None
+
+
 DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (lose_a_block, "has 0 owners"),
     (free_a_block_of_the_tree, "has 2 owners"),
@@ -159,6 +196,14 @@ DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (forget_a_leaf, "leaves can be evicted, the index holds 0"),
     (keep_a_leaf_that_is_gone, "leaves can be evicted"),
     (keep_a_flushed_node_that_nobody_pins, "a detached tree keeps a node"),
+    (name_a_head_that_is_not_stored, "the heads of the tenants' branches"),
+    (unlist_a_ghost, "the ghost at token 0 is in no list"),
+    (list_a_ghost_that_is_gone, "the list of ghosts names a node twice, or one that is not"),
+    (remember_a_child_that_is_none, "has a child that was used last and is none"),
+    (keep_an_order_of_other_children, "has an order of children that is not theirs"),
+    (keep_an_order_of_others_in_flight, "has an order of children that is not theirs"),
+    (keep_a_hash_that_nobody_asked_for, "has 32 bytes of hashes for 0 blocks"),
+    (spare_what_the_index_does_not_know, "and the index says otherwise"),
 ]
 
 

@@ -110,3 +110,28 @@ def test_what_a_flush_took_would_be_gone_at_any_size() -> None:
 
 def test_a_curve_without_requests_is_zero() -> None:
     assert make_cache(16, SIZE).hit_rate_curve() == dict.fromkeys(SHARES, 0.0)
+
+
+@pytest.mark.parametrize("how", ["evicted", "expired", "evicted in part, then expired"])
+def test_what_expired_is_forgotten_once_and_not_again_when_its_ghost_goes(how: str) -> None:
+    clock = Clock()
+    cache = make_cache(8, SIZE, clock=clock, ttl=10.0, ghost_blocks=4, most_retained=1.0)
+    head = [1] * 8
+    cache.release(begin(cache, [*head, *[2] * 8, 3]))
+    cache.retain(pack(head))  # carries the same tick as what follows it
+    if how != "expired":
+        assert cache.evict(2 if how == "evicted" else 1) > 0
+    if how != "evicted":
+        clock.now = 20.0
+        assert cache.expire() > 0
+    for other in range(6):  # push that ghost out of the budget
+        cache.release(begin(cache, [50 + other] * 8 + [1]))
+    assert cache.match(pack([*head, 2])).num_tokens == 8
+    assert cache._tree.curve._length.get(1) == 2  # the head's blocks, of the first request's tick
+    before = cache.hit_rate_curve()
+    asked = 17 + 6 * 9
+    assert set(before.values()) == {0.0}
+    cache.release(begin(cache, [*head, 9]))
+    served = 8 / (asked + 9)
+    expected = {0.25: 0.0, 0.5: 0.0, 1.0: 0.0, 2.0: served, 4.0: served}
+    assert cache.hit_rate_curve() == expected

@@ -7,16 +7,10 @@ from hashlib import sha256
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radix_engine.cache.events import (
-    ALL,
-    Entry,
-    EventHub,
-    EventsLost,
-    EventStream,
-    Snapshot,
-    snapshot,
-)
+from radix_engine.cache.event_hub import EventHub
+from radix_engine.cache.events import ALL, EventsLost, EventStream, Snapshot
 from radix_engine.cache.namespace import Namespace
+from radix_engine.cache.snapshot import Entry, snapshot
 from radix_engine.cache.token_run import pack
 from radix_engine.cache.tree_mirror import TreeMirror
 from tests.cache.telling import (

@@ -69,7 +69,7 @@ class Follower:
         self.cache, self.stream, self.mirror = cache, stream, TreeMirror(SIZE)
 
     def catch_up(self) -> None:
-        for event in self.stream.since(self.mirror.next_sequence):
+        for event in self.stream.since(self.mirror.next_sequence, self.mirror.stream):
             self.mirror.apply(event)
 
     def assert_equal(self) -> None:
@@ -175,10 +175,12 @@ def test_stored_tells_the_run_its_blocks_and_what_it_follows() -> None:
     lease = begin(cache, ids(8, 1), A)
     cache.publish(lease, pack(ids(16, 1)[8:]), take(cache, 2))
     hashes = chained(A.digest(), ids(16, 1))
-    blocks = tuple(lease.blocks())
+    blocks, name = tuple(lease.blocks()), stream.identity
     assert stream.since(1) == [
-        Stored(1, A, A.digest(), pack(ids(8, 1)), blocks[:2], b"".join(hashes[:2])),
-        Stored(2, A, hashes[1], pack(ids(16, 1)[8:]), blocks[2:], b"".join(hashes[2:])),
+        Stored(1, A, A.digest(), pack(ids(8, 1)), blocks[:2], b"".join(hashes[:2]), stream=name),
+        Stored(
+            *(2, A, hashes[1], pack(ids(16, 1)[8:]), blocks[2:], b"".join(hashes[2:])), stream=name
+        ),
     ]
 
 
@@ -243,7 +245,7 @@ def test_a_flush_tells_that_everything_is_gone_and_nothing_of_the_old_tree_after
     cache.publish(running, pack(ids(16, 1)[8:]), take(cache, 2))
     cache.release(running)
     assert [s.since(n) for s, n in zip(streams, before, strict=True)] == [
-        [Cleared(n)] for n in before
+        [Cleared(n, stream=s.identity)] for s, n in zip(streams, before, strict=True)
     ]
     follower = Follower(cache, streams[0])
     follower.catch_up()

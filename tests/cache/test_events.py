@@ -9,25 +9,17 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from radix_engine.cache.block_hash import block_hashes, chain_start, continuation_start
-from radix_engine.cache.events import (
-    ALL,
-    Cleared,
-    Entry,
-    Event,
-    EventHub,
-    EventsLost,
-    Removed,
-    Snapshot,
-    Stored,
-    snapshot,
-)
+from radix_engine.cache.event_hub import EventHub
+from radix_engine.cache.events import ALL, Cleared, Event, EventsLost, Removed, Snapshot, Stored
 from radix_engine.cache.namespace import Namespace
+from radix_engine.cache.snapshot import Entry, snapshot
 from radix_engine.cache.token_run import pack
 from radix_engine.cache.tree_mirror import OutOfStep, TreeMirror
 from tests.cache.telling import (
@@ -38,6 +30,7 @@ from tests.cache.telling import (
     expected_chain,
     follow,
     mirror_of,
+    named,
     store,
 )
 
@@ -112,7 +105,7 @@ def test_a_big_endian_machine_computes_the_same_hashes(monkeypatch: pytest.Monke
 
 
 def test_events_tell_what_was_stored_removed_and_cleared_in_order() -> None:
-    hub = EventHub(SIZE)
+    hub = EventHub(SIZE, new_identity=named())
     stream = hub.subscribe(ALL)
     one, two = store(hub, ALICE, [1, 2, 3, 4], first_block=8)
     more = hub.stored(ALICE, two, pack([5, 6]), [3])
@@ -120,10 +113,10 @@ def test_events_tell_what_was_stored_removed_and_cleared_in_order() -> None:
     hub.cleared()
     assert more == expected_chain(two, [5, 6])[0]
     assert stream.since(1) == [
-        Stored(1, ALICE, ALICE.digest(), pack([1, 2, 3, 4]), (8, 9), one + two),
-        Stored(2, ALICE, two, pack([5, 6]), (3,), more),
-        Removed(3, ALICE, two + more),
-        Cleared(4),
+        Stored(1, ALICE, ALICE.digest(), pack([1, 2, 3, 4]), (8, 9), one + two, stream="s1"),
+        Stored(2, ALICE, two, pack([5, 6]), (3,), more, stream="s1"),
+        Removed(3, ALICE, two + more, stream="s1"),
+        Cleared(4, stream="s1"),
     ]
     assert stream.since(3) == stream.since(1)[2:]
     assert stream.since(5) == []
@@ -161,7 +154,7 @@ def test_subscribers_of_one_scope_share_a_stream_and_a_late_scope_starts_empty()
 
 def test_a_tenants_stream_tells_nothing_of_others_not_even_by_numbers_or_block_ids() -> None:
     def of_alice(others: bool) -> list[Event]:
-        hub = EventHub(SIZE)
+        hub = EventHub(SIZE, new_identity=named())
         alice, nobody = hub.subscribe("alice"), hub.subscribe(None)
         block = 0
         for turn in range(3):
@@ -263,15 +256,15 @@ def test_a_number_of_another_stream_is_answered_with_a_loss_too() -> None:
 @pytest.mark.parametrize(("number", "why"), [(4, "some were lost"), (2, "it was applied before")])
 def test_a_mirror_refuses_a_gap_and_a_repetition(number: int, why: str) -> None:
     mirror = TreeMirror(SIZE)
-    mirror.load(Snapshot(2, []))
+    mirror.load(Snapshot(2, [], stream="s"))
     with pytest.raises(OutOfStep, match=f"event {number} came, but 3 is the next: {why}"):
-        mirror.apply(Cleared(number))
-    mirror.apply(Cleared(3))
+        mirror.apply(Cleared(number, stream="s"))
+    mirror.apply(Cleared(3, stream="s"))
     assert mirror.next_sequence == 4
 
 
 def test_a_mirror_refuses_what_contradicts_it_and_stays_as_it_was() -> None:
-    hub = EventHub(SIZE)
+    hub = EventHub(SIZE, new_identity=named())
     stream = hub.subscribe(ALL)
     hashes = store(hub, ALICE, [1, 2, 3, 4])
     mirror = mirror_of(stream)
@@ -279,19 +272,22 @@ def test_a_mirror_refuses_what_contradicts_it_and_stays_as_it_was() -> None:
     one, two = hashes
     third = expected_chain(two, [5, 6])[0]
     with pytest.raises(OutOfStep, match="stored already"):
-        mirror.apply(Stored(2, ALICE, one, pack([3, 4, 5, 6]), (1, 2), two + third))
+        mirror.apply(Stored(2, ALICE, one, pack([3, 4, 5, 6]), (1, 2), two + third, stream="s1"))
     with pytest.raises(OutOfStep, match="removed that is not stored"):
-        mirror.apply(Removed(2, ALICE, two + third))
+        mirror.apply(Removed(2, ALICE, two + third, stream="s1"))
     with pytest.raises(ValueError, match="4 tokens for 1 hashes, and this mirror's blocks have 2"):
-        mirror.apply(Stored(2, ALICE, two, pack([5, 6, 7, 8]), (1,), third))
+        mirror.apply(Stored(2, ALICE, two, pack([5, 6, 7, 8]), (1,), third, stream="s1"))
     with pytest.raises(ValueError, match="2 blocks do not belong to 1 hashes"):
-        mirror.apply(Stored(2, ALICE, two, pack([5, 6]), (1, 2), third))
-    entry = Stored(0, ALICE, ALICE.digest(), pack([1, 2]), (0,), one)
+        mirror.apply(Stored(2, ALICE, two, pack([5, 6]), (1, 2), third, stream="s1"))
+    entry = Stored(0, ALICE, ALICE.digest(), pack([1, 2]), (0,), one, stream="s1")
     with pytest.raises(OutOfStep, match="stored already"):
-        mirror.load(Snapshot(9, [entry, entry]))
+        mirror.load(Snapshot(9, [entry, entry], stream="s1"))
     with pytest.raises(ValueError, match="sequence 0, not 1"):
-        mirror.load(Snapshot(9, [Stored(1, ALICE, ALICE.digest(), pack([1, 2]), (0,), one)]))
+        mirror.load(Snapshot(9, [replace(entry, sequence=1)], stream="s1"))
+    with pytest.raises(ValueError, match="an entry is of stream s1, its snapshot of s2"):
+        mirror.load(Snapshot(9, [entry], stream="s2"))
     assert mirror.blocks() == before
+    assert mirror.stream == "s1"
     assert mirror.next_sequence == 2
 
 

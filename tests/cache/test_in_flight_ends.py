@@ -9,6 +9,7 @@ import pytest
 from radix_engine.cache import (
     Cause,
     Lease,
+    Namespace,
     PrefixCache,
     Reason,
     pack,
@@ -87,6 +88,24 @@ def test_what_is_in_flight_at_a_flush_is_no_ghost_and_what_was_computed_is() -> 
     assert_sound(cache, [owner])
 
 
+@pytest.mark.parametrize("ghost_blocks", [0, 1, 100])
+def test_a_namespace_whose_blocks_are_all_in_flight_leaves_nothing_in_the_new_tree(
+    ghost_blocks: int,
+) -> None:
+    cache = make_cache(16, SIZE, ghost_blocks=ghost_blocks)
+    cache.mark_public(pack(ids(4, 1)))
+    store(cache, ids(4, 1))
+    owner = cache.lease(cache.match(pack(ids(13, 1)), Namespace(tenant="a")))
+    assert announce_after(cache, owner, ids(12, 1))
+    cache.flush()
+    assert cache.ghost_tokens == min(ghost_blocks, 1) * SIZE
+    assert_sound(cache, [owner])
+    cache.commit(owner)
+    cache.release(owner)
+    assert cache.pool.free_blocks == 16
+    assert_sound(cache)
+
+
 # Ghosts ------------------------------------------------------------------------------------------
 
 
@@ -133,21 +152,6 @@ def test_of_a_ghost_that_the_run_leaves_only_the_common_part_is_stored_again() -
     assert why(cache, [*ids(16, 1), 0]).lost_tokens == 16
     assert why(cache, [*other, 0]).lost_tokens == 8, "the rest was never computed"
     assert_sound(cache, [owner])
-
-
-def test_ghosts_below_a_withdrawn_run_that_others_hold_are_gone_and_counted_so() -> None:
-    cache = make_cache(16, SIZE)
-    store(cache, ids(24, 1))
-    cache.evict(6)
-    owner = announce(cache, ids(16, 1))
-    sibling = lease_of(cache, ids(9, 1))
-    assert cache.ghost_tokens == 8
-    cache.withdraw(owner)
-    assert cache.ghost_tokens == 0
-    assert_sound(cache, [owner, sibling])
-    cache.release(sibling)
-    assert_sound(cache, [owner])
-    assert not cache._tree.curve._length, "the order of uses knows as little of them"
 
 
 @pytest.mark.parametrize("ghost_blocks", [0, 1, 2, 3])

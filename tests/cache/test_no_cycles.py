@@ -46,7 +46,7 @@ def nothing_is_left_over(cache: PrefixCache) -> bool:
     """Whether every node and every order that exists is part of the tree or pinned."""
     roots = [cache.root, *cache.detached]
     nodes = [*roots, *(node for root in roots for node in walk(root))]
-    orders = [node.order for node in nodes if node.order is not None]
+    orders = [order for node in nodes for order in (node.order, node.in_flight_order) if order]
     return alive() == Counter({Node: len(nodes), ChildOrder: len(orders)})
 
 

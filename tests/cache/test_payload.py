@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from radix_engine.cache import Lease, Namespace, PrefixCache, pack, token_array
-from radix_engine.cache.lease import MISSING_PAYLOAD
+from radix_engine.cache.payload import MISSING_PAYLOAD
 from tests.cache.trees import (
     assert_sound,
     hold,
@@ -225,3 +225,37 @@ def test_runs_that_crossed_a_public_path_keep_their_payload_in_both_parts() -> N
     other = cache.lease(cache.match(pack(ids(17, 1)), Namespace(tenant="other")))
     assert other.payload() == payload_of(ids(8, 1))
     assert_sound(cache, [lease, other])
+
+
+@pytest.mark.parametrize("chunks", [[8, 16], [4, 8, 16]])
+def test_values_that_come_later_fill_what_was_missing_and_change_nothing_else(
+    chunks: list[int],
+) -> None:
+    """The first request gave a payload with its last chunk alone."""
+    cache = make_cache(16, SIZE)
+    run = ids(16, 1)
+    first = lease_nothing(cache)
+    for end in chunks:
+        given = payload_of(run) if end == 16 else b""
+        publish(cache, first, run[:end], given)
+    assert first.payload() == missing(chunks[-2]) + payload_of(run)[4 * chunks[-2] :]
+    second = lease_nothing(cache)
+    other = payload_of(run, 7)
+    publish(cache, second, run[:8], other)
+    assert first.payload() == other[: 4 * 8] + payload_of(run)[4 * 8 :]
+    third = lease_nothing(cache)
+    publish(cache, third, run, payload_of(run, 9))
+    assert third.payload() == other[: 4 * 8] + payload_of(run)[4 * 8 :]
+    assert_sound(cache, [first, second, third])
+    publish(cache, third, [*run, *ids(4, 2)], payload_of([*run, *ids(4, 2)]))
+    assert third.payload()[4 * 16 :] == payload_of(ids(4, 2), 16)
+
+
+def test_bytes_that_only_look_like_a_missing_value_across_two_tokens_stay() -> None:
+    cache = make_cache(8, SIZE)
+    given = b"\x01\x02\xff\xff" + b"\xff\xff\x03\x04" + bytes(8)
+    for payload in (given, bytes(16)):
+        lease = lease_nothing(cache)
+        publish(cache, lease, ids(4, 1), payload)
+        assert lease.payload() == given
+        cache.release(lease)

@@ -303,6 +303,42 @@ def test_what_a_tenant_stores_elsewhere_is_told_to_that_tenant_alone() -> None:
     assert why(cache, ids(9, 2), A_SALTED) == MatchEnd(Reason.COLD, 0)
 
 
+def test_what_a_salt_hides_is_not_told_to_the_same_tenant_either() -> None:
+    cache = make_cache(64, SIZE)
+    cache.mark_public(pack(ids(4, 5)))
+    serve(cache, ids(8, 1), A_SALTED)
+    serve(cache, [*ids(4, 5), *ids(8, 2)], A_SALTED)
+    for space in (A, Namespace(tenant="a", salt="t"), Namespace(tenant="a", adapter="l")):
+        assert why(cache, ids(9, 1), space) == MatchEnd(Reason.COLD, 0)
+    assert why(cache, [*ids(4, 5), *ids(9, 2)], A) == MatchEnd(Reason.COLD, 4)
+    assert cache._tree.heads == {}
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_what_is_only_in_flight_in_another_namespace_is_not_told(evicted: bool) -> None:
+    other = Namespace(tenant="a", adapter="l")
+    cache = make_cache(64, SIZE)
+    if evicted:
+        serve(cache, ids(8, 1), A)
+        cache.evict(2)
+    lease = cache.lease(cache.match(pack(ids(9, 1)), A))
+    for _ in range(2):
+        assert cache.announce(lease, pack(ids(8, 1)), take(cache, 2))
+        assert why(cache, ids(9, 1), other) == MatchEnd(Reason.COLD, 0)
+        assert_sound(cache, [lease])
+        cache.withdraw(lease)
+        assert why(cache, ids(9, 1), other) == MatchEnd(Reason.COLD, 0)
+    assert cache.announce(lease, pack(ids(8, 1)), take(cache, 2))
+    cache.commit(lease)
+    assert why(cache, ids(9, 1), other) == MatchEnd(Reason.NAMESPACE, 0)
+    cache.release(lease)
+    cache.evict(1)
+    assert why(cache, ids(9, 1), other) == MatchEnd(Reason.NAMESPACE, 0)
+    cache.evict(1)
+    assert why(cache, ids(9, 1), other) == MatchEnd(Reason.COLD, 0)
+    assert cache._tree.heads == {}
+
+
 def test_nobody_in_particular_is_not_told_of_other_namespaces() -> None:
     cache = make_cache(64, SIZE)
     serve(cache, ids(8, 1), Namespace(salt="s"))

@@ -107,8 +107,8 @@ def test_more_than_the_cap_is_refused_and_says_what_to_do() -> None:
     with pytest.raises(RetentionRefused) as refused:
         cache.retain(pack(ids(12, 2)))
     assert str(refused.value) == (
-        "retaining 12 more tokens would go beyond the limit of 32 (24 are retained now); "
-        "release a retention or wait for one to end"
+        "retaining 12 tokens goes beyond what the limit of 32 leaves; release a retention, "
+        "wait for one to end, or retain less"
     )
     assert cache.retained_blocks == 6
     assert_sound(cache)

@@ -181,7 +181,7 @@ def test_lru_takes_block_for_block_what_a_dictionary_of_prefixes_would(seed: int
         naive.pin(found, 1)
         need = len(prompt) // SIZE - lease.num_tokens // SIZE
         while cache.pool.free_blocks < need and naive.evictable():
-            victim = naive.entries[naive.ends()[0][2]].block
+            victim = naive.entries[naive.ends()[0][3]].block
             before = set(cache.pool.free_list())
             assert cache.evict(1) == 1
             assert set(cache.pool.free_list()) - before == {victim}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from radix_engine.model.sampling import SampleRow, sample, uniform
+from radix_engine.model.sampling import SampleRow, sample, seed_of_answer, uniform
 from radix_engine.model.sampling_params import SamplingParams
 
 PROBABILITIES = torch.tensor([0.05, 0.4, 0.0, 0.25, 0.1, 0.2])
@@ -173,3 +173,14 @@ def test_top_k_0_and_minus_1_mean_no_limit() -> None:
 
 def _greedy() -> SampleRow:
     return SampleRow(SamplingParams(temperature=0), 0, 0)
+
+
+@pytest.mark.parametrize("seed", [0, 42, -(2**63), 2**63 - 1])
+def test_each_of_several_answers_has_a_seed_of_its_own_and_the_first_the_seed_itself(
+    seed: int,
+) -> None:
+    seeds = [seed_of_answer(seed, index) for index in range(128)]
+    assert seeds[0] == seed
+    assert len(set(seeds)) == 128
+    assert len({uniform(each, 0) for each in seeds}) == 128
+    assert [SamplingParams(seed=each).seed for each in seeds] == seeds  # all of them may be sent

@@ -63,6 +63,7 @@ def test_a_cold_request_starts_within_the_bound_under_an_endless_hot_stream(boun
         if started is None and cold.state is not State.WAITING:
             started = step
     assert started == bound, "exactly as many as may pass have passed"
+    assert bench.scheduler.most_passed_by == bound
     assert bench.scheduler.counters.cached_tokens - hit == 299 * 64
     assert answer_of(cold) == answer_alone_of(cold)
 
@@ -71,7 +72,8 @@ def test_a_stream_of_cold_requests_after_it_never_passes_an_equal_one() -> None:
     bench = Bench(64, 16, Limits(max_step_tokens=256, max_running=2))
     requests = [bench.submit(ids(30, seed), 3) for seed in range(20)]
     bench.run()
-    assert all(request.passed_by == 0 for request in requests)
+    assert bench.scheduler.most_passed_by == 0
+    assert all(answer_of(request) == answer_alone_of(request) for request in requests)
 
 
 def test_a_head_that_does_not_fit_is_looked_past_but_not_passed_more_often_than_the_bound() -> None:
@@ -85,10 +87,10 @@ def test_a_head_that_does_not_fit_is_looked_past_but_not_passed_more_often_than_
     assert head.state is State.WAITING
     while head.state is State.WAITING:
         started = sum(request.state is not State.WAITING for request in small)
-        assert head.passed_by == started <= 3
+        assert bench.scheduler.passed_by(head) == started <= 3
         bench.step()
         small.append(bench.submit(ids(20, len(bench.requests)), 2))
-    assert head.passed_by == 3
+    assert bench.scheduler.most_passed_by == 3
     assert running.state is State.FINISHED
     bench.run()
     assert all(answer_of(request) == answer_alone_of(request) for request in bench.requests)
@@ -170,7 +172,7 @@ def test_one_that_waited_for_a_sibling_for_too_long_computes_for_itself() -> Non
         bench.step()
     assert sibling.state is State.RUNNING
     assert first.state is State.RUNNING
-    assert sibling.passed_by == 2
+    assert bench.scheduler.most_passed_by == 2
     bench.run()
     assert bench.scheduler.counters.computed_tokens > 320
     assert bench.cache.counters.duplicate_blocks > 0, "both computed some of the same blocks"

@@ -120,7 +120,7 @@ def test_skipping_a_token_is_seen(bench: Bench) -> None:
     (span,) = following.spans
     assert span.start == 9
     request.tokens.append(1)
-    skipping = StepPlan((type(span)(request, 10, 1),))
+    skipping = StepPlan((span._replace(start=10, samples=True),))
     refused(bench, skipping, "never written or is freed")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scheduler import Limits, Request, State
 from tests.cache.trees import ids
-from tests.checking_model import Bench
+from tests.checking_model import Bench, hold_back
 
 
 def assert_the_sums_agree(bench: Bench, requests: Sequence[Request]) -> None:
@@ -81,11 +81,11 @@ def test_a_prompt_that_is_found_only_after_a_preemption_counts_as_cached_late() 
     sibling, request = bench.submit(ids(40, 1)), bench.submit(ids(38, 1))
     while not request.num_computed_tokens:
         bench.step()
-    bench.scheduler._preempt(request)
-    bench.scheduler._waiting.discard(request)
+    bench.scheduler._requests.preempt(request)
+    hold_back(bench, request)
     while sibling.state is not State.FINISHED:
         bench.step()
-    bench.scheduler._waiting.add(request)
+    bench.scheduler._waiting.put_back(request)
     bench.run()
     assert bench.scheduler.counters.cached_late_tokens > 0
     assert request.cached_tokens == 4  # the block that the sibling computed in the same step
@@ -109,7 +109,7 @@ def test_tokens_computed_three_times_count_once_as_computed_and_twice_as_recompu
     for computed in (24, 8):
         while request.num_computed_tokens < computed:
             bench.step()
-        bench.scheduler._preempt(request)
+        bench.scheduler._requests.preempt(request)
         bench.cache.flush()  # so that nothing of it is found again
     bench.run()
     assert bench.scheduler.counters.computed_tokens == 40

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler import Limits, Request, State, StepPlan
 from tests.cache.trees import ids
-from tests.checking_model import Bench, answer_alone_of, answer_of
+from tests.checking_model import Bench, answer_alone_of, answer_of, hold_back
 
 
 def answers_are_those_alone(bench: Bench) -> bool:
@@ -122,7 +122,7 @@ def test_overcommitted_memory_costs_few_preemptions_and_little_recomputing(
 
 def preempt(bench: Bench, request: Request) -> None:
     """As if blocks had run out just now."""
-    bench.scheduler._preempt(request)
+    bench.scheduler._requests.preempt(request)
     assert bench.scheduler.audit() == []
 
 
@@ -137,10 +137,10 @@ def test_what_a_sibling_stored_meanwhile_is_found_when_a_request_resumes() -> No
     assert request.cached_tokens is not None
     first_cached = request.cached_tokens
     preempt(bench, request)
-    bench.scheduler._waiting.discard(request)  # held back until the sibling is done
+    hold_back(bench, request)  # until the sibling is done
     while sibling.state is not State.FINISHED:
         bench.step()
-    bench.scheduler._waiting.add(request)
+    bench.scheduler._waiting.put_back(request)
     plan = bench.step()
     (span,) = plan.spans
     assert (span.start, span.count) == (36, 2)

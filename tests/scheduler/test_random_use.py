@@ -1,4 +1,5 @@
-"""Any mix of arrivals, lengths, aborts, flushes, memory sizes and limits is served rightly."""
+"""Any mix of arrivals, lengths, branches, tenants, deadlines, aborts, flushes, memory sizes, orders
+and limits is served rightly."""
 
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 from radix_engine.cache import DEFAULT, CacheMode, Namespace, PrefixCache
 from radix_engine.cache.flat import FlatCache
 from scheduler import Limits, Request, State
+from scheduler.order import ORDERS
 from tests.checking_model import Bench, answer_alone_of, answer_of
+from tests.scheduler.steps import step_in_order
 
 MODES = st.sampled_from([CacheMode.DEFAULT] * 5 + [CacheMode.READ_ONLY, CacheMode.BYPASS])
 NAMESPACES = st.sampled_from([DEFAULT, DEFAULT, DEFAULT, Namespace(tenant="other")])
+BRANCHES = st.sampled_from([0, 0, 0, 1, 2, 3])
 KINDS = ("tree", "tree of whole blocks", "flat")
 
 
@@ -33,6 +37,10 @@ class Arrival:
     mode: CacheMode
     namespace: Namespace
     stop_token_ids: frozenset[int]
+    branches: int
+    priority: int
+    patience: int | None  # steps until its deadline
+    aborted: int  # which of them: itself, or a branch
     aborted_at: int | None  # a step
     aborted_in_it: bool  # after that step was planned, not before
 
@@ -45,6 +53,8 @@ class Story:
     arrivals: tuple[Arrival, ...]
     flushed_at: frozenset[int]
     kind: str
+    order: str
+    fair: bool
 
 
 @st.composite
@@ -73,19 +83,32 @@ def stories(draw: st.DrawFn) -> Story:
                 mode=draw(MODES),
                 namespace=draw(NAMESPACES),
                 stop_token_ids=frozenset(draw(st.sets(st.integers(0, 49), max_size=3))),
+                branches=draw(BRANCHES),
+                priority=draw(st.integers(-1, 1)),
+                patience=draw(st.none() | st.none() | st.integers(0, 30)),
+                aborted=draw(st.integers(0, 3)),
                 aborted_at=draw(st.none() | steps),
                 aborted_in_it=draw(st.booleans()),
             )
         )
     flushed_at = draw(st.sets(steps, max_size=2))
     arrivals.sort(key=lambda arrival: arrival.step)
-    kind = draw(st.sampled_from(KINDS))
-    return Story(size, blocks, draw(limits()), tuple(arrivals), frozenset(flushed_at), kind)
+    return Story(
+        size,
+        blocks,
+        draw(limits()),
+        tuple(arrivals),
+        frozenset(flushed_at),
+        draw(st.sampled_from(KINDS)),
+        draw(st.sampled_from(sorted(ORDERS))),
+        draw(st.booleans()),
+    )
 
 
-def submit(bench: Bench, arrival: Arrival) -> Request | None:
-    """Submit it, if and only if it can ever fit."""
+def submit(bench: Bench, arrival: Arrival) -> list[Request]:
+    """Submit it and its branches, if and only if it can ever fit."""
     room = bench.num_blocks * bench.block_size
+    fits = len(arrival.prompt) + arrival.max_new_tokens - 1 <= room
     try:
         request = bench.submit(
             arrival.prompt,
@@ -93,48 +116,47 @@ def submit(bench: Bench, arrival: Arrival) -> Request | None:
             arrival.stop_token_ids,
             mode=arrival.mode,
             namespace=arrival.namespace,
+            branches=arrival.branches,
+            priority=arrival.priority,
+            deadline=None if arrival.patience is None else bench.now + arrival.patience,
         )
     except ValueError:
-        assert len(arrival.prompt) + arrival.max_new_tokens - 1 > room
-        return None
-    assert len(arrival.prompt) + arrival.max_new_tokens - 1 <= room
-    return request
-
-
-def step_fairly(bench: Bench, abort: list[Request]) -> None:
-    """One step, in which nobody is passed too often and who goes first is passed by nobody."""
-    bound = bench.limits.max_passed_by
-    waiting = [request for request in bench.scheduler.requests() if request.state is State.WAITING]
-    first = [r for r in waiting if r.preemptions > 0 or r.passed_by >= bound]
-    plan = bench.step(abort)
-    started = [span.request for span in plan.spans if span.request in waiting]
-    for request in [] if abort else first:  # else somebody may have started and been sent back
-        if request.state is State.WAITING:
-            assert not any(other.arrival > request.arrival for other in started)
-    assert all(r.passed_by <= bound for r in waiting if r.state is State.WAITING)
+        assert not fits or arrival.branches >= bench.limits.max_running
+        return []
+    assert fits
+    assert arrival.branches < bench.limits.max_running
+    return [request, *request.branches]
 
 
 def play(story: Story) -> Bench:
     bench = Bench(
-        story.num_blocks, story.block_size, story.limits, functools.partial(make_cache, story.kind)
+        story.num_blocks,
+        story.block_size,
+        story.limits,
+        functools.partial(make_cache, story.kind),
+        story.order,
+        story.fair,
     )
     todo = list(story.arrivals)
     aborts: dict[int, list[tuple[Request, bool]]] = {}
-    aborted: set[Request] = set()
+    cut_short: set[Request] = set()  # aborted, or past their deadline
+    first: list[Request] = []  # those that may have branches
     steps = idle = 0
     while todo or bench.scheduler.has_work:
         now = steps + idle
+        bench.now = float(now)
         while todo and todo[0].step <= now:
             arrival = todo.pop(0)
-            request = submit(bench, arrival)
-            if request is not None and arrival.aborted_at is not None:
-                aborts.setdefault(max(now, arrival.aborted_at), []).append(
-                    (request, arrival.aborted_in_it)
-                )
+            family = submit(bench, arrival)
+            first += family[:1]
+            if family and arrival.aborted_at is not None:
+                request = family[arrival.aborted % len(family)]
+                at = max(now, arrival.aborted_at)
+                aborts.setdefault(at, []).append((request, arrival.aborted_in_it))
         within: list[Request] = []
         for request, in_it in aborts.pop(now, []):
             if request.state is not State.FINISHED:
-                aborted.add(request)
+                cut_short.add(request)
             if in_it and request.state is not State.FINISHED:
                 within.append(request)
             else:
@@ -144,23 +166,30 @@ def play(story: Story) -> Bench:
         if not bench.scheduler.has_work:
             idle += 1
             continue
-        step_fairly(bench, within)
+        for ended in step_in_order(bench, within).ended:
+            assert ended.reason == "deadline"
+            assert ended.request.deadline is not None
+            assert ended.request.deadline <= now
+            cut_short.add(ended.request)
         steps += 1
     # The one that has run longest is never preempted and gets a token at least in each step.
     assert steps <= sum(r.num_prompt_tokens + r.max_new_tokens for r in bench.requests)
     bench.assert_idle()
     for request in bench.requests:
+        assert request.state is State.FINISHED
         expected = answer_alone_of(request)
-        if request in aborted:
+        if request in cut_short:
             expected = expected[: request.num_new_tokens]
         assert answer_of(request) == expected
     counters = bench.scheduler.counters
+    assert counters.requests_aborted == len(cut_short)
+    assert counters.requests_finished == len(bench.requests) - len(cut_short)
     counted = counters.cached_tokens + counters.computed_tokens + counters.cached_late_tokens
-    if aborted:
+    if cut_short:
         assert counted <= counters.prompt_tokens
     else:
         assert counted == counters.prompt_tokens
-        assert counters.prompt_tokens == sum(r.num_prompt_tokens for r in bench.requests)
+        assert counters.prompt_tokens == sum(request.num_prompt_tokens for request in first)
     return bench
 
 

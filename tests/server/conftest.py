@@ -36,12 +36,13 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
         *,
         limits: Limits | None = None,
         prefix_cache: bool = True,
+        folder: Path = tiny_folder,
         **options: Any,
     ) -> Engine:
-        model = load_model(ModelFolder(tiny_folder, "tiny"), torch.float32)
+        model = load_model(ModelFolder(folder, "tiny"), torch.float32)
         engine = Engine(
             model,
-            TextCodec(tiny_folder),
+            TextCodec(folder),
             num_blocks,
             limits=limits,
             cache=CacheOptions(enabled=prefix_cache, **options),

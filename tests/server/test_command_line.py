@@ -26,11 +26,18 @@ def test_each_option_reaches_the_engine() -> None:
     words = (
         "--model m --dtype fp32 --kv-memory 1GiB --prefix-cache off --threads 3 --port 0 "
         "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0 "
-        "--eviction slru --partial-blocks off --cache-ttl 60"
+        "--eviction slru --partial-blocks off --cache-ttl 60 --order dfs --fair --max-waiting 7"
     )
     options = parse(words.split())
     assert options.engine == EngineOptions(
-        "m", "fp32", "1GiB", 3, CacheOptions(False, "tree", "slru", False, 60.0), Limits(100, 9, 2)
+        "m",
+        "fp32",
+        "1GiB",
+        3,
+        CacheOptions(False, "tree", "slru", False, 60.0),
+        Limits(100, 9, 2, 7),
+        "dfs",
+        fair=True,
     )
     assert (options.host, options.port, options.grace_s) == ("0.0.0.0", 0, 0.0)
 
@@ -50,6 +57,8 @@ def test_each_option_reaches_the_engine() -> None:
         ("--max-step-tokens 0", "--max-step-tokens must be at least 1"),
         ("--max-running 9 --max-step-tokens 8", "--max-running (9) must not exceed"),
         ("--max-passed-by -1", "--max-passed-by must be at least 0"),
+        ("--max-waiting 0", "--max-waiting must be at least 1"),
+        ("--order lifo", "invalid choice: 'lifo'"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_limit(

@@ -24,7 +24,7 @@ def test_a_failing_step_ends_its_requests_and_the_engine_goes_on(
         raise ArithmeticError("boom")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._loop._model, "forward", broken)
+        patch.setattr(engine._loop._steps._model, "forward", broken)
         answer = engine.generate([ids(20, 1)], greedy())[0]
     assert (answer.finish_reason, answer.error) == ("error", "ArithmeticError: boom")
     assert engine.generate([ids(20, 1)], greedy(2))[0].finish_reason == "length"
@@ -102,7 +102,7 @@ def test_logits_that_are_no_numbers_end_only_their_own_request(
 ) -> None:
     engine = make_engine()
     expected = engine.generate([ids(20, 2)], greedy(4))[0].token_ids
-    forward = engine._loop._model.forward
+    forward = engine._loop._steps._model.forward
 
     def poisoned(spans: list[Span]) -> torch.Tensor:
         logits = forward(spans).clone()
@@ -112,7 +112,7 @@ def test_logits_that_are_no_numbers_end_only_their_own_request(
                 logits[row, 7] = float("nan")
         return logits
 
-    monkeypatch.setattr(engine._loop._model, "forward", poisoned)
+    monkeypatch.setattr(engine._loop._steps._model, "forward", poisoned)
     params = GenerationParams(4, SamplingParams(temperature=1.0, top_p=0.9, seed=1))
     bad, good = engine.generate([ids(30, 1)], params)[0], engine.generate([ids(20, 2)], greedy(4))
     assert (bad.finish_reason, good[0].token_ids) == ("error", expected)
@@ -155,7 +155,7 @@ def test_when_the_thread_itself_fails_everybody_is_told(
         raise Panic("native code")
 
     engine = make_engine()
-    monkeypatch.setattr(engine._loop._model, "forward", panic)
+    monkeypatch.setattr(engine._loop._steps._model, "forward", panic)
     outputs: list[Output] = []
     for seed in (1, 2):
         engine.submit(ids(20, seed), greedy(4), outputs.append)

@@ -166,3 +166,41 @@ def test_a_server_that_is_never_idle_collects_at_last(
     steps(collector, 16)
     assert Knot.alive == 0
     assert collections.counts[2] == 1
+
+
+def test_after_a_long_time_without_work_the_first_steps_collect_no_more_than_others(
+    collector: GarbageCollector, collections: Collections
+) -> None:
+    for _ in range(3):
+        collections.now += 7 * 3600.0
+        steps(collector, 160)
+        assert collections.counts[2] == 0
+        collections.now += 599.0
+        steps(collector, 160)
+        assert collections.counts[2] == 0
+        collections.now += 2.0  # these are ten minutes of work
+        steps(collector, 16)
+        assert collections.counts[2] == 1
+        collections.counts = [0, 0, 0]
+
+
+def test_a_server_that_is_never_idle_frees_frozen_circles_within_six_hours(
+    collector: GarbageCollector, collections: Collections
+) -> None:
+    kept = grow(2000)
+    knots: list[Knot] = []
+    longest = 0
+    for _ in range(72):  # ten minutes each
+        knots.append(Knot())
+        collections.now += 601.0
+        steps(collector, 32)  # in the first or second half a full collection, which freezes it
+        knots.clear()
+        longest = max(longest, Knot.alive)
+    assert 30 <= longest <= 40, "those of six hours, and no more"
+    assert collections.counts[2] <= 72
+    assert gc.get_freeze_count() > len(kept)
+    collections.now += 6 * 3600.0
+    steps(collector, 32)
+    collections.now += 601.0
+    steps(collector, 32)
+    assert Knot.alive <= 1

@@ -2,7 +2,8 @@
 
 One token is one byte of UTF-8. The last word of a prompt's first line chooses the script:
 ``hold`` sends one piece and then waits, ``queue`` sends nothing, ``fail`` ends with an error after
-one piece, ``crash`` breaks submit(); all else is answered with REPLY at once.
+one piece, ``crash`` breaks submit(); all else is answered with REPLY at once. Where several answers
+are asked for, they come in turn, a piece of each; the last gets one piece more: its number.
 """
 
 from __future__ import annotations
@@ -63,13 +64,23 @@ class Held:
     params: GenerationParams
     on_output: Callable[[Output], None]
     cached: int
-    sent: int = 0
+    sent: dict[int, int] = field(default_factory=dict)  # tokens, by answer
+    running: set[int] = field(default_factory=set)
 
-    def emit(self, request_id: int, text: str, reason: str | None, error: str | None) -> None:
+    def __post_init__(self) -> None:
+        self.running.update(range(self.params.n))
+
+    def emit(
+        self, request_id: int, index: int, text: str, reason: str | None, error: str | None
+    ) -> None:
+        if index not in self.running:
+            return
         tokens = (1,) if text else ()
-        self.sent += len(tokens)
-        usage = Usage(len(self.prompt), self.sent, self.cached)
-        self.on_output(Output(request_id, text, tokens, reason, usage, error))
+        self.sent[index] = self.sent.get(index, 0) + len(tokens)
+        if reason is not None:
+            self.running.remove(index)
+        usage = Usage(len(self.prompt), self.sent[index], self.cached)
+        self.on_output(Output(request_id, text, tokens, reason, usage, error, index))
 
 
 @dataclass
@@ -181,27 +192,37 @@ class ScriptedEngine:
     def _play(self, request_id: int, script: str) -> None:
         if script == "queue":
             return
-        limit = self._held[request_id].params.max_tokens
+        params = self._held[request_id].params
         for count, piece in enumerate(REPLY, start=1):
             if script == "hold" and count == 2:
                 return
             if script == "fail" and count == 2:
                 self._emit(request_id, "", "error", "the script says so")
                 return
-            last = count in (limit, len(REPLY))
+            last = count in (params.max_tokens, len(REPLY))
             reason = None if not last else "stop" if count == len(REPLY) else "length"
+            if last and params.n > 1:
+                self._emit(request_id, str(params.n - 1), None, index=params.n - 1)
             self._emit(request_id, piece, reason)
             if last:
                 return
 
     def _emit(
-        self, request_id: int, text: str, reason: str | None, error: str | None = None
+        self,
+        request_id: int,
+        text: str,
+        reason: str | None,
+        error: str | None = None,
+        *,
+        index: int | None = None,
     ) -> None:
+        """One piece of an answer, or of all answers of a request."""
         held = self._held.get(request_id)
         if held is None:
             return
-        held.emit(request_id, text, reason, error)
-        if reason is not None:
+        for each in range(held.params.n) if index is None else (index,):
+            held.emit(request_id, each, text, reason, error)
+        if not held.running:
             with self.record.changed:
                 del self._held[request_id]
                 self.record.ended.add(request_id)

@@ -81,5 +81,7 @@ def _lease_problems(
     for block, counted in enumerate(stored.pins):
         if counted != pins[block]:
             yield f"block {block} is pinned {counted} times, {pins[block]} leases hold it"
+        if block in stored.pool.quarantined:
+            continue
         if (stored.pool.owner_of(block) == IN_FLIGHT) != (block in in_flight):
             yield f"block {block} is announced or computed, and the pool's books say otherwise"

@@ -10,7 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
-from radix_engine.cache.block_pool import BlockPool, OwnershipError
+from radix_engine.cache.block_pool import IN_FLIGHT, BlockPool, OwnershipError
 from radix_engine.cache.flat.block_key import HashName, chain, chain_start, digest_function
 from radix_engine.cache.flat.flat_audit import audit, holdings
 from radix_engine.cache.flat.flat_lease import FlatLease, FlatMatch
@@ -68,12 +68,19 @@ class FlatCache:
         return self.pool.free_blocks + len(self.stored.queue)
 
     def match(
-        self, tokens: bytes, namespace: Namespace = DEFAULT, mode: CacheMode = CacheMode.DEFAULT
+        self,
+        tokens: bytes,
+        namespace: Namespace = DEFAULT,
+        mode: CacheMode = CacheMode.DEFAULT,
+        *,
+        near: FlatMatch | None = None,
+        shared_tokens: int = 0,
+        rows: bool = True,
     ) -> FlatMatch:
         """The stored blocks this prompt begins with, short of its last token. Changes nothing.
 
         Cost: one digest and one look-up a block, up to the first that is not stored. Nothing is
-        kept, so matching again hashes again.
+        kept, so matching again hashes again, also where there is an earlier match ``near``.
         """
         key = chain_start(namespace)
         blocks = token_array()
@@ -112,6 +119,22 @@ class FlatCache:
         self.stored.pin(match.blocks)
         return FlatLease(match.blocks[:], match.key, self.block_size, self.epoch)
 
+    def share(self, lease: FlatLease) -> FlatLease:
+        """Another lease on all that a lease covers. Raises OwnershipError where it is released, or
+        some of it is in flight, whoever computes it. Cost: O(blocks)."""
+        in_flight = any(self.pool.owner_of(block) == IN_FLIGHT for block in lease.held)
+        if lease.released or in_flight:
+            raise OwnershipError(
+                "only what a lease holds, and what is computed, can be leased again"
+            )
+        self.stored.pin(lease.held)
+        return FlatLease(lease.held[:], lease.key, self.block_size, lease.epoch)
+
+    def sole_tokens(self, lease: FlatLease) -> int:
+        """Tokens in blocks that this lease alone pins. Cost: O(blocks)."""
+        pins = self.stored.pins
+        return self.block_size * sum(pins[block] == 1 for block in lease.held)
+
     def announce(self, lease: FlatLease, run: bytes, blocks: array[int]) -> bool:
         """Let others find blocks that this step will compute. See `PrefixIndex.announce`.
 
@@ -121,6 +144,8 @@ class FlatCache:
         self._check(lease, run, blocks)
         keys = self._keys(lease, run)
         if not keys or keys[0] in self.stored.index:
+            return False
+        if self.pool.before_quarantined(blocks) < len(blocks):
             return False
         self.stored.announce(blocks, keys)
         lease.announce(blocks, keys)
@@ -169,6 +194,8 @@ class FlatCache:
         if keys and self.pool.in_flight_blocks:
             keys = self.stored.before_in_flight(keys)
             blocks = blocks[: len(keys)]
+        count = self.pool.before_quarantined(blocks)
+        blocks, keys = blocks[:count], keys[:count]
         table, duplicates = self.stored.publish(blocks, keys)
         lease.extend(table, keys)
         self._count_new(keys)
@@ -208,6 +235,10 @@ class FlatCache:
         self.counters.evicted_blocks += freed
         return freed
 
+    def spare(self, matches: Iterable[FlatMatch]) -> None:
+        """Changes nothing: the one queue says both what goes first and what expires, so a block
+        that moves back in it would be idle anew."""
+
     def expire(self) -> int:
         """Take the cached blocks that have been idle for longer than ``ttl``. Until it is called
         they are found, and a hit makes them new. Cost: O(blocks taken)."""
@@ -237,8 +268,13 @@ class FlatCache:
         return audit(self.stored, self.block_size, private, leases)
 
     def quarantine(self, private: Iterable[array[int]]) -> list[str]:
-        """Take blocks that have not exactly one owner out of use, for good; what was wrong."""
-        return quarantine(self.pool, holdings(self.stored, private))
+        """Take blocks that have not exactly one owner out of use, for good; what was wrong. Nobody
+        finds them any more."""
+        problems = quarantine(self.pool, holdings(self.stored, private))
+        if problems:
+            self.version += 1
+            self.stored.give_up(self.pool.quarantined)
+        return problems
 
     def _order_of_leaving(self, held: array[int]) -> Iterable[int]:
         """The order in which a lease's blocks enter the queue, and leave it."""

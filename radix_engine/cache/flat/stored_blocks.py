@@ -123,6 +123,13 @@ class StoredBlocks:
             self.pool.free_from_tree(blocks)
         return len(blocks)
 
+    def give_up(self, blocks: Iterable[int]) -> None:
+        """Nobody finds these blocks any more, nor takes them from the queue."""
+        for block in blocks:
+            self._forget(block)
+            if block in self.queue:
+                self.queue.remove(block)
+
     def clear(self) -> int:
         """Forget all keys; how many blocks are free at once. The others are when their leases end.
         Cost: O(all blocks)."""

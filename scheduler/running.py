@@ -1,0 +1,75 @@
+"""The requests that hold blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler import holding
+from scheduler.budget import blocks_missing
+from scheduler.holding import Cache
+from scheduler.request import Request, State
+
+
+class Running:
+    """In order of admission, and which of them have announced blocks in this step."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._requests: dict[int, Request] = {}
+        self._announced: dict[int, Request] = {}  # owners before those who attached to them
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __contains__(self, request_id: int) -> bool:
+        return request_id in self._requests
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests.values())
+
+    @property
+    def width(self) -> int:
+        """How many there will be when all their branches have forked off."""
+        return sum(1 + len(request.branches) for request in self._requests.values())
+
+    def add(self, request: Request) -> None:
+        """A request holds blocks from now on."""
+        request.state = State.RUNNING
+        self._requests[request.request_id] = request
+
+    def let_go(self, request: Request) -> list[Request]:
+        """A request gives all it holds back.
+
+        Returns the others that must start again, because they stand on what it announced.
+        """
+        self._requests.pop(request.request_id, None)
+        announced = self._announced.pop(request.request_id, None)
+        holding.let_go(self._cache, request)
+        if announced is None:
+            return []
+        return [other for other in self if self._cache.is_broken(other.lease)]
+
+    def announce(self, request: Request, end: int) -> bool:
+        """Let others attach to what the step computes of this request, up to token ``end``."""
+        announced = holding.announce(self._cache, request, end)
+        if announced:
+            self._announced[request.request_id] = request
+        return announced
+
+    def commit(self) -> None:
+        """What was announced has been computed."""
+        for request in self._announced.values():
+            self._cache.commit(request.lease)
+        self._announced.clear()
+
+    def reserved_blocks(self) -> int:
+        """Blocks kept for their growth. Cost: O(running)."""
+        return sum(growth(request, self._cache.block_size) for request in self)
+
+
+def growth(request: Request, block_size: int) -> int:
+    """Blocks kept for a running request and its branches: the rest of its tokens, and the next
+    block of each."""
+    tokens = len(request.tokens) + block_size
+    missing = blocks_missing(tokens, len(request.block_table), block_size)
+    return missing + 2 * len(request.branches)

@@ -1,0 +1,149 @@
+"""What is asked of an engine: refused where it can never be done, else made ready to run."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+
+from radix_engine.cache import CacheMode
+from radix_engine.model.sampling import seed_of_answer
+from scheduler import Request
+from server.answer import Answer
+from server.beam_search import BeamSearch
+from server.beams import BeamRules
+from server.branches import branch_of
+from server.errors import RequestRefused
+from server.outputs import EngineInfo, GenerationParams, Output
+from server.text import TextCodec
+
+
+class Intake:
+    """Makes answers, or a beam search, of prompts. Thread-safe.
+
+    ``end_tokens`` end an answer; ``vocabulary``: token ids are below it; at most ``max_running``
+    requests run at a time.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        text: TextCodec,
+        end_tokens: frozenset[int],
+        vocabulary: int,
+        max_running: int,
+    ) -> None:
+        self._info = info
+        self._text = text
+        self._end_tokens = end_tokens
+        self._vocabulary = vocabulary
+        self._max_running = max_running
+        self._next_id = itertools.count(1).__next__
+
+    def check(self, prompt: Sequence[int], params: GenerationParams) -> None:
+        """Raise RequestRefused for what can never run. Cost: the prompt's length."""
+        self._check_length(prompt)
+        self._check_tokens(prompt)
+        self._check_width(prompt, params)
+
+    def prepare(
+        self,
+        prompt: Sequence[int],
+        params: GenerationParams,
+        on_output: Callable[[Output], None],
+    ) -> list[Answer] | BeamSearch:
+        """What the engine's loop is to queue for a prompt that was checked."""
+        info = self._info
+        # The last token needs no K/V, so an answer may be one token longer than the memory.
+        room = min(info.context_length, info.kv_tokens + 1) - len(prompt)
+        request = Request(
+            self._next_id(),
+            prompt,
+            min(params.max_tokens, room),
+            self._end_tokens,
+            namespace=params.namespace,
+            mode=params.cache_mode if info.prefix_cache else CacheMode.BYPASS,
+        )
+        request.branches = [branch_of(request, self._next_id()) for _ in range(params.width - 1)]
+        detokenizers = [self._text.detokenizer(prompt) for _ in range(params.n)]
+        if params.use_beam_search:
+            rules = BeamRules(
+                params.width,
+                request.max_new_tokens,
+                self._end_tokens,
+                params.length_penalty,
+                params.early_stopping,
+            )
+            return BeamSearch(request, rules, detokenizers, on_output, self._next_id)
+        sampling = params.sampling or info.sampling
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
+        return [
+            Answer(
+                each,
+                sampling,
+                seed_of_answer(seed, index),
+                params.stop,
+                detokenizers[index],
+                on_output,
+                request.request_id,
+                index,
+            )
+            for index, each in enumerate((request, *request.branches))
+        ]
+
+    def _check_length(self, prompt: Sequence[int]) -> None:
+        info, length = self._info, len(prompt)
+        if length == 0:
+            raise RequestRefused("the prompt is empty; it needs at least 1 token", param="prompt")
+        if length >= info.context_length:
+            raise RequestRefused(
+                f"the prompt has {length} tokens, but the model's context of {info.context_length} "
+                f"tokens has room for {info.context_length - 1} and an answer; shorten the prompt",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        if length > info.max_prompt_tokens:
+            raise RequestRefused(
+                f"the prompt has {length} tokens, but the KV memory holds {info.kv_tokens}; "
+                "shorten the prompt, or start the server with a larger --kv-memory",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+
+    def _check_tokens(self, prompt: Sequence[int]) -> None:
+        if not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+            index, token = next(
+                (index, token)
+                for index, token in enumerate(prompt)
+                if not 0 <= token < self._vocabulary
+            )
+            raise RequestRefused(
+                f"token {index} of the prompt is {token}; "
+                f"token ids must lie between 0 and {self._vocabulary - 1}",
+                param="prompt",
+            )
+
+    def _check_width(self, prompt: Sequence[int], params: GenerationParams) -> None:
+        """Answers to one prompt run at a time, each with a block of its own."""
+        info, width = self._info, params.width
+        name = "n" if width == params.n else "best_of"
+        if width > self._max_running:
+            raise RequestRefused(
+                f"{name} is {width}, but this server runs at most {self._max_running} answers at a "
+                f"time; send {name} up to that, or start the server with a larger --max-running",
+                param=name,
+            )
+        blocks = -(-len(prompt) // info.block_size) + width - 1
+        if blocks > info.num_blocks:
+            raise RequestRefused(
+                f"{name} is {width}: so many answers to a prompt of {len(prompt)} tokens do not "
+                f"fit the KV memory of {info.kv_tokens}; send a smaller {name} or a shorter "
+                "prompt, or start the server with a larger --kv-memory",
+                param=name,
+            )
+        most_beams = self._vocabulary - len(self._end_tokens)
+        if params.use_beam_search and width > most_beams:
+            raise RequestRefused(
+                f"{name} is {width}, but the model has only {most_beams} tokens to go on with",
+                param=name,
+            )

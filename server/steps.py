@@ -1,0 +1,288 @@
+"""One step after the other, on the engine's thread: plan, compute, commit, hand the text out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from radix_engine.model.batch import Span
+from radix_engine.model.sampling import SampleRow, not_finite, sample
+from scheduler import NewToken, Request, Scheduler, StepPlan
+from server.answer import Answer
+from server.beam_search import BeamSearch
+
+logger = logging.getLogger(__name__)
+
+
+class Forward(Protocol):
+    """What a step needs of a model."""
+
+    def copy_rows(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Copy the first rows of blocks: (source, target, rows)."""
+
+    def forward(self, spans: list[Span]) -> torch.Tensor:
+        """Float32 logits [spans that want them, vocabulary]."""
+
+
+class Steps:
+    """The answers that run, and the steps that bring them on.
+
+    A request of the scheduler belongs to one answer, or to a beam search, which has several.
+    """
+
+    def __init__(self, scheduler: Scheduler, model: Forward) -> None:
+        self._scheduler = scheduler
+        self._model = model
+        self._answers: dict[int, Answer] = {}  # by request
+        self._searches: dict[int, BeamSearch] = {}  # by request, of each beam
+        self._asked: dict[int, list[Answer] | BeamSearch] = {}  # by the id that was asked for
+        self._known_problem: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all answers have ended."""
+        return not self._asked
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step has anything to do."""
+        return self._scheduler.has_work
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Queue the answers to one prompt: their requests are the first's branches."""
+        first = answers[0]
+        self._asked[first.asked_id] = list(answers)
+        for answer in answers:
+            self._answers[answer.request.request_id] = answer
+        self._submit(first.request, first.asked_id)
+
+    def add_search(self, search: BeamSearch) -> None:
+        """Queue a beam search."""
+        self._asked[search.asked_id] = search
+        self._searches[search.beams[0].request_id] = search
+        self._submit(search.beams[0], search.asked_id)
+
+    def end(self, asked_id: int, reason: str, error: str | None = None) -> None:
+        """End all answers of a request, in any state. Unknown ids are ignored."""
+        asked = self._asked.get(asked_id)
+        if isinstance(asked, BeamSearch):
+            self._end_search(asked, reason, error)
+        else:
+            # Branches first: they would go on without the one that they are to fork off.
+            for answer in list(reversed(asked or [])):
+                self._end_answer(answer, reason, error)
+
+    def end_all(self, reason: str, error: str | None = None) -> None:
+        """End everything."""
+        for asked_id in list(self._asked):
+            self.end(asked_id, reason, error)
+
+    def step(self) -> None:
+        """One step. Whatever goes wrong ends the requests it concerns, never the thread."""
+        affected: list[Request] | None = None
+        try:
+            plan = self._scheduler.plan(time.monotonic())
+            if not (plan.spans or plan.ended or plan.preempted):
+                raise RuntimeError("no request can make progress")
+            affected = [span.request for span in plan.spans]
+            plan = self._without_ended(plan)
+            if plan.copies:  # branches forked off before this step: also if it computes nothing
+                self._model.copy_rows(plan.copies)
+            results: list[NewToken] = []
+            searches: list[BeamSearch] = []
+            if plan.spans:
+                plan, tokens, searches = self._compute(plan)
+                results = self._scheduler.commit(plan, tokens)
+        except Exception as error:
+            logger.exception("a step failed")
+            if affected is None:
+                self.end_all("error", describe(error))
+            else:
+                self._fail(affected, describe(error))
+            return
+        self._check_books()
+        for new in results:
+            answer = self._answers.get(new.request.request_id)
+            if answer is not None:  # its receiver may have failed with another of its answers
+                with self._guard(answer.asked_id, answer):
+                    self._deliver(answer, new)
+        for search in searches:
+            if search.is_ready:
+                with self._guard(search.asked_id):
+                    self._advance(search)
+
+    def _submit(self, request: Request, asked_id: int) -> None:
+        with self._guard(asked_id):
+            self._scheduler.submit(request, time.monotonic())
+
+    def _without_ended(self, plan: StepPlan) -> StepPlan:
+        """Tell those whose requests the scheduler has ended; what is left of the plan."""
+        if not plan.ended:
+            return plan
+        cache = self._scheduler.cache
+        room = cache.pool.num_blocks * cache.block_size
+        for request, reason in plan.ended:
+            answer = self._answers.get(request.request_id)
+            if reason == "deadline" and answer is not None and request.num_new_tokens:
+                self._end_answer(answer, "length")
+            elif reason == "deadline":
+                self._fail([request], "the deadline has passed, and there is no answer yet")
+            else:
+                self._fail(
+                    [request],
+                    f"the answer outgrew the KV memory of {room} tokens; ask for a shorter one, or "
+                    "start the server with a larger --kv-memory",
+                )
+        return plan.still_running
+
+    def _compute(self, plan: StepPlan) -> tuple[StepPlan, list[int | None], list[BeamSearch]]:
+        """Run the model and choose tokens, None for beams. Returns the plan without requests that
+        failed alone, the tokens, and the searches that have got logits."""
+        logits = self._model.forward(
+            [
+                Span(span.tokens, span.start, span.request.block_table, span.samples)
+                for span in plan.spans
+            ]
+        )
+        sampling = plan.sampling
+        broken = not_finite(logits)
+        if broken:
+            failed = [sampling[row].request for row in broken]
+            self._fail(failed, "the model's logits are not finite numbers")
+            # Others may have stood on what these computed; they were sent back to start again.
+            plan = plan.still_running
+            left = {span.request for span in plan.sampling}
+            logits = logits[[row for row, span in enumerate(sampling) if span.request in left]]
+            sampling = plan.sampling
+        tokens, searches = self._choose([span.request for span in sampling], logits)
+        return plan, tokens, searches
+
+    def _choose(
+        self, requests: Sequence[Request], logits: torch.Tensor
+    ) -> tuple[list[int | None], list[BeamSearch]]:
+        """A token for each request and each of its branches, which share its row of logits; None
+        for beams, whose searches get theirs."""
+        tokens: list[int | None] = []
+        places: list[int] = []
+        rows: list[int] = []
+        ways: list[SampleRow] = []
+        of_beams: dict[BeamSearch, list[int]] = {}
+        for row, request in enumerate(requests):
+            search = self._searches.get(request.request_id)
+            if search is not None:
+                of_beams.setdefault(search, []).append(row)
+                tokens.append(None)
+                continue
+            for each in (request, *request.branches):
+                places.append(len(tokens))
+                tokens.append(None)
+                rows.append(row)
+                ways.append(self._answers[each.request_id].sample_row())
+        drawn = sample(logits if rows == list(range(len(logits))) else logits[rows], ways)
+        for place, token in zip(places, drawn, strict=True):
+            tokens[place] = token
+        for search, own in of_beams.items():
+            search.take([requests[row] for row in own], logits[own])
+        return tokens, list(of_beams)
+
+    def _check_books(self) -> None:
+        """Whether every block still has one owner; what has not is set apart, and serving goes
+        on."""
+        problem = self._scheduler.sum_problem()
+        if problem is None or problem == self._known_problem:
+            return
+        logger.critical("the cache's books are wrong: %s", problem)
+        for line in self._scheduler.quarantine():
+            logger.critical("quarantined: %s", line)
+        self._known_problem = self._scheduler.sum_problem()
+
+    def _deliver(self, answer: Answer, new: NewToken) -> None:
+        if answer.push(new.token, new.finish_reason):
+            self._scheduler.finish(new.request)
+        if answer.abandoned:
+            self.end(answer.asked_id, "abort")
+        elif answer.ended:
+            self._forget(answer)
+
+    def _advance(self, search: BeamSearch) -> None:
+        for beam in search.beams:
+            del self._searches[beam.request_id]
+        try:
+            search.advance(self._scheduler)
+        finally:
+            for beam in search.beams:
+                self._searches[beam.request_id] = search
+        if search.ended:
+            self._forget_search(search)
+
+    # Ends
+
+    @contextmanager
+    def _guard(self, asked_id: int, answer: Answer | None = None) -> Iterator[None]:
+        """What goes wrong in here ends this answer, or all that were asked for under an id."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("request %d failed", asked_id)
+            if answer is None:
+                self.end(asked_id, "error", describe(error))
+            else:
+                self._end_answer(answer, "error", describe(error))
+
+    def _fail(self, requests: Iterable[Request], error: str) -> None:
+        """End the answers of these requests, and of those that have not forked off them yet."""
+        for request in requests:
+            search = self._searches.get(request.request_id)
+            if search is not None:
+                self._end_search(search, "error", error)
+                continue
+            # Branches first: they would go on without the one that they are to fork off.
+            for each in (*reversed(request.branches), request):
+                answer = self._answers.get(each.request_id)
+                if answer is not None:
+                    self._end_answer(answer, "error", error)
+
+    def _end_answer(self, answer: Answer, reason: str, error: str | None = None) -> None:
+        self._forget(answer)
+        self._abort(answer.request)
+        try:
+            answer.end(reason, error)
+        except Exception as failure:
+            logger.exception("request %d could not be ended cleanly", answer.asked_id)
+            answer.end("error", describe(failure))  # this way touches no tokenizer
+
+    def _end_search(self, search: BeamSearch, reason: str, error: str | None = None) -> None:
+        self._forget_search(search)
+        for request in search.requests:
+            self._abort(request)
+        search.end(reason, error)
+
+    def _abort(self, request: Request) -> None:
+        try:
+            self._scheduler.abort(request)
+        except Exception:
+            logger.exception("request %d could not give its blocks back", request.request_id)
+
+    def _forget(self, answer: Answer) -> None:
+        if self._answers.pop(answer.request.request_id, None) is None:
+            return
+        asked = self._asked[answer.asked_id]
+        assert isinstance(asked, list)
+        asked.remove(answer)
+        if not asked:
+            del self._asked[answer.asked_id]
+
+    def _forget_search(self, search: BeamSearch) -> None:
+        self._asked.pop(search.asked_id, None)
+        for beam in search.beams:
+            self._searches.pop(beam.request_id, None)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line, for the answer that it ends."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,172 @@
+"""bench-scheduler: what the scheduler costs as its queue grows, and what its order is worth."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+from workloads import sim_report
+from workloads.option_types import at_least
+from workloads.queue_load import OWN_TOKENS, PROMPT_TOKENS, STEP_REQUESTS, QueueLoad
+from workloads.queue_timing import DECODING, decode_times, shared_head_times, step_times
+from workloads.results import Figure, figures_table, table, write_results
+from workloads.simulate import Simulated, draw_simulated, simulate_default
+
+NAME = "bench-scheduler"
+WAITING = (128, 1_000, 10_000)
+STEPS = 40  # with each timing
+SHARED_ROUNDS = 6
+DECODE_STEPS = 200
+
+LABELS = {
+    "order": "order: 64 leave, 64 arrive, 256 blocks",
+    "shared": "order: a head that all share is stored",
+    "plan": "a step's plan, 64 admitted",
+    "commit": "a step's commit",
+}
+NOTES = (
+    f"waiting: prompts of {PROMPT_TOKENS:,} tokens, {OWN_TOKENS} of them new, over 1,040,896 "
+    "cached ones of 120 conversations; every step admits 64, which end with it, stores 256 blocks "
+    "and evicts as many, and 64 arrive; milliseconds of wall time, medians",
+    "order: all time in the queue's methods, look-ups for arrivals included; plan: the whole plan, "
+    "the queue's part included",
+    f"decode: {DECODING} requests with about 1,100 tokens each; plan, spans and flat arrays, "
+    "commit and the check of the blocks' sum; the kernels' own index tables are not in it",
+    "the other figures are those of simulate's default load",
+)
+GOALS = {"order_10k_ms": 1.0, "admit_64_of_10k_ms": 2.0, "step_host_256_running_ms": 1.0}
+
+Medians = Mapping[int, Mapping[str, float]]
+"""Milliseconds by waiting requests and by kind."""
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    """The bench-scheduler command with its options."""
+    parser = commands.add_parser(
+        NAME,
+        help="cost of the scheduler as its queue grows, and what its order is worth",
+        description="Times the order of the waiting requests, admission and a step of 256 decoding "
+        "requests (milliseconds), then simulates orders on the default load of simulate. Needs no "
+        f"model and no server. Prints tables and writes {NAME}.json, {NAME}.png and "
+        f"{NAME}-orders.png. Takes about 2 minutes and, for 10,000 waiting, 3 GiB.",
+    )
+    parser.add_argument(
+        "--waiting",
+        type=at_least(2 * STEP_REQUESTS, whole=True),
+        nargs="+",
+        default=list(WAITING),
+        metavar="N",
+        help="lengths of the queue, in requests; figures of other lengths are left out (default "
+        f"{' '.join(map(str, WAITING))})",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="folder for results and plots (default %(default)s)",
+    )
+    return parser
+
+
+def bench_scheduler(
+    output: Path, lengths: Sequence[int], steps: int = STEPS, *, simulated: bool = True
+) -> int:
+    """Measure, print and write; returns the exit status. ``steps``: that are timed."""
+    lengths = sorted({int(length) for length in lengths})
+    medians: dict[int, dict[str, float]] = {}
+    samples: dict[int, dict[str, list[float]]] = {}
+    for length in lengths:
+        samples[length] = _queue_samples(length, steps)
+        medians[length] = {kind: statistics.median(v) for kind, v in samples[length].items()}
+    decode = decode_times(steps * 5)
+    decode_medians = {kind: statistics.median(values) for kind, values in decode.items()}
+    orders = simulate_default() if simulated else None
+    figures = make_figures(medians, decode_medians, orders)
+    data = {
+        "notes": NOTES,
+        "queue_ms": {length: _spreads(kinds) for length, kinds in samples.items()},
+        "decode_ms": _spreads(decode),
+        "orders": {}
+        if orders is None
+        else {n: sim_report.row_data(r) for n, r in orders.rows.items()},
+    }
+    path = write_results(output, NAME, figures, data)
+    print(f"\n{_queue_table(medians)}\n\n{_decode_table(decode_medians)}\n")
+    if orders is not None:
+        print(f"{sim_report.rows_table(orders.rows)}\n")
+        draw_simulated(orders, "2,000 simulated requests, load 1.3", output / f"{NAME}-orders.png")
+    _draw(medians, output / f"{NAME}.png")
+    print(f"{figures_table(figures)}\nwritten: {path}, {output / NAME}.png", flush=True)
+    return 0
+
+
+def make_figures(
+    medians: Medians, decode: Mapping[str, float], orders: Simulated | None
+) -> dict[str, Figure]:
+    """The named figures, without those that were not measured."""
+    values = {"step_host_256_running_ms": sum(decode.values())}
+    if 10_000 in medians:
+        values["order_10k_ms"] = max(medians[10_000]["order"], medians[10_000]["shared"])
+        values["admit_64_of_10k_ms"] = medians[10_000]["plan"]
+    figures = {
+        key: Figure(values[key], "ms", "lower", GOALS[key]) for key in GOALS if key in values
+    }
+    if orders is not None:
+        figures |= sim_report.named_figures(orders.rows, orders.best_order, goals=True)
+    return figures
+
+
+def _queue_samples(length: int, steps: int) -> dict[str, list[float]]:
+    with _bar(f"{length:,} waiting", 2 * length, "request") as progress:
+        load = QueueLoad(length, progress)
+        times = step_times(load, steps)
+        del load
+        times["shared"] = shared_head_times(length, SHARED_ROUNDS, progress)
+    return times
+
+
+def _spreads(kinds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    return {
+        kind: {"median": statistics.median(values), "longest": max(values), "steps": len(values)}
+        for kind, values in kinds.items()
+    }
+
+
+def _queue_table(medians: Medians) -> str:
+    rows = [
+        (label, *(f"{medians[length][kind]:.3g}" for length in medians))
+        for kind, label in LABELS.items()
+    ]
+    return table(("ms (median) at waiting", *(f"{length:,}" for length in medians)), rows)
+
+
+def _decode_table(decode: Mapping[str, float]) -> str:
+    rows = [(kind, f"{value:.3g}") for kind, value in decode.items()]
+    return table((f"ms a step, {DECODING} decoding", "median"), rows)
+
+
+@contextmanager
+def _bar(what: str, total: float, unit: str) -> Iterator[Callable[[float], object]]:
+    with tqdm(desc=what, total=total, unit=unit, unit_scale=True) as bar:
+        yield bar.update
+
+
+def _draw(medians: Medians, path: Path) -> None:
+    # Imported here: it takes a second and only a finished run needs it.
+    from workloads.tree_plot import draw
+
+    lengths = sorted(medians)
+    lines = {
+        label: [1000 * medians[length][kind] for length in lengths]
+        for kind, label in LABELS.items()
+    }
+    title = "Scheduler: cost of a step as the queue grows"
+    draw(lengths, lines, title, path, sizes="waiting requests")
