@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class QueueFull(RuntimeError):
@@ -49,8 +50,7 @@ def blocks_missing(num_tokens: int, blocks_held: int, block_size: int) -> int:
     return max(0, blocks_for(num_tokens, block_size) - blocks_held)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionCost:
+class AdmissionCost(NamedTuple):
     """What admitting a request takes from the available blocks (free ones and evictable ones).
 
     A hit saves ``matched`` blocks of ``needed``, but those of them that nobody pins yet

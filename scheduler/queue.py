@@ -222,12 +222,10 @@ class WaitingQueue:
         fairness.waits_no_longer(tenant)
         fairness.charge(tenant, request.num_prompt_tokens - (request.cached_tokens or 0))
 
-    def _lines_in_turn(self) -> Iterator[Line]:
+    def _lines_in_turn(self) -> Iterable[Line]:
         if self._fairness is None:
-            yield from self._lines.values()
-            return
-        for tenant in self._fairness.in_turn():
-            yield self._lines[tenant]
+            return self._lines.values()
+        return (self._lines[tenant] for tenant in self._fairness.in_turn())
 
     def _look_up(self, request: Request, node: TrieNode) -> int:
         """Whole blocks' tokens that are cached of a request that enters the trie below ``node``."""

@@ -32,9 +32,7 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         running = values.max_running
         if running is None:
             running = max(1, min(Limits().max_running, values.max_step_tokens))
-        limits = Limits(
-            values.max_step_tokens, running, values.max_passed_by, values.max_waiting
-        )
+        limits = Limits(values.max_step_tokens, running, values.max_passed_by, values.max_waiting)
         cache = CacheOptions(
             enabled=values.prefix_cache == "on",
             index=values.prefix_index,

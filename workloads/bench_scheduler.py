@@ -16,6 +16,7 @@ from workloads.queue_load import OWN_TOKENS, PROMPT_TOKENS, STEP_REQUESTS, Queue
 from workloads.queue_timing import DECODING, decode_times, shared_head_times, step_times
 from workloads.results import Figure, figures_table, table, write_results
 from workloads.simulate import Simulated, draw_simulated, simulate_default
+from workloads.tree_pauses import collector_as_in_the_server
 
 NAME = "bench-scheduler"
 WAITING = (128, 1_000, 10_000)
@@ -86,7 +87,8 @@ def bench_scheduler(
     for length in lengths:
         samples[length] = _queue_samples(length, steps)
         medians[length] = {kind: statistics.median(v) for kind, v in samples[length].items()}
-    decode = decode_times(steps * 5)
+    with collector_as_in_the_server():
+        decode = decode_times(steps * 5)
     decode_medians = {kind: statistics.median(values) for kind, values in decode.items()}
     orders = simulate_default() if simulated else None
     figures = make_figures(medians, decode_medians, orders)
@@ -127,7 +129,8 @@ def make_figures(
 def _queue_samples(length: int, steps: int) -> dict[str, list[float]]:
     with _bar(f"{length:,} waiting", 2 * length, "request") as progress:
         load = QueueLoad(length, progress)
-        times = step_times(load, steps)
+        with collector_as_in_the_server() as (collector, _):
+            times = step_times(load, steps, collector.between_steps)
         del load
         times["shared"] = shared_head_times(length, SHARED_ROUNDS, progress)
     return times

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import matplotlib
 
+from workloads.results import number
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -47,7 +49,7 @@ def draw(
     axes.set_yscale("log")
     axes.set_xticks(list(leaves), [f"{count:,}" for count in leaves])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel(sizes)
     axes.set_ylabel("median time (microseconds)")
     axes.set_title(title, fontsize=11)
@@ -73,7 +75,7 @@ def _label_lines(axes: plt.Axes, end: int, medians: Mapping[str, Sequence[float]
         medians.items(), spread_out(heights, _LEAST_GAP), styles, strict=True
     ):
         axes.annotate(
-            f"{label}: {values[-1]:.3g}",
+            f"{label}: {number(values[-1], 3)}",
             xy=(end, values[-1]),
             xytext=(1.03, height),
             textcoords="axes fraction",
