@@ -161,9 +161,10 @@ def _parser() -> argparse.ArgumentParser:
         "--order",
         choices=tuple(ORDERS),
         default="lpm",
-        help="which waiting request starts first: lpm, the one with the longest cached prefix; dfs, "
-        "by the tree of all prompts, for batches that are sent at once; hrrn, the one that has "
-        "waited longest for its cost; fcfs, the first to come; priority (default: %(default)s)",
+        help="which waiting request starts first: lpm, the one with the longest cached prefix; "
+        "dfs, by the tree of all prompts, for batches that are sent at once (with --max-passed-by "
+        "as large as the batch); hrrn, the one that has waited longest for its cost; fcfs, the "
+        "first to come; priority (default: %(default)s)",
     )
     steps.add_argument(
         "--fair",

@@ -7,7 +7,7 @@ class RequestRefused(Exception):
     """A request that cannot be served; nothing of it was queued.
 
     ``message`` names the field, the limit and the remedy; ``param`` is the field's name in the API;
-    ``code`` is a stable word for programs; ``status`` is the HTTP status that fits (400, 429 or 503).
+    ``code`` is a stable word for programs; ``status`` is the HTTP status that fits (400, 429, 503).
     """
 
     def __init__(

@@ -90,7 +90,8 @@ def test_one_that_was_put_back_does_not_count_as_taken() -> None:
     assert order.best(0.0) is last
     order.discard(other)
     looked_at = order.best(0.0)
-    assert looked_at is not None and looked_at.arrival == 2
+    assert looked_at is not None
+    assert looked_at.arrival == 2
     order.add(looked_at)
     waits(trie, order, ask(4, "acx"))
     assert [arrival_of(order.best(0.0)) for _ in range(2)] == [2, 4]

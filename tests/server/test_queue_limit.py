@@ -33,7 +33,8 @@ def test_a_request_beyond_the_limit_is_refused_while_a_step_runs(make_engine: Ma
     finally:
         go_on.set()
     assert (refused.value.status, refused.value.code) == (429, "queue_full")
-    assert "limit is 2" in refused.value.message and "--max-waiting" in refused.value.message
+    assert "limit is 2" in refused.value.message
+    assert "--max-waiting" in refused.value.message
     for collector in collectors[:2]:
         assert [len(answer.token_ids) for answer in collector.wait()] == [2]
     engine.submit([5, 6, 7], params, collectors[2].push)
