@@ -30,9 +30,13 @@ class ChildOrder:
         self._changed: dict[bytes, None] = {}
 
     def note(self, key: bytes) -> None:
-        """A child has come, gone, or changed between usable and not."""
-        self._changed[key] = None
+        """A child has come, or changed between usable and not."""
         self._firsts.add(key[:TOKEN_BYTES])
+        self.note_gone(key)
+
+    def note_gone(self, key: bytes) -> None:
+        """A child has gone, or is no longer usable."""
+        self._changed[key] = None
         if len(self._changed) >= _MOST_NOTES:
             self._sort_in()
 

@@ -88,6 +88,8 @@ def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: fl
     """Take up to ``count`` blocks off the tails of leaves; how many. The tokens become ghosts."""
     freed = token_array()
     left = count
+    # What capacity did not take would be gone whatever the size of the memory.
+    by_capacity = cause is Cause.CAPACITY
     for leaf in victims if left > 0 else ():
         blocks = leaf.blocks
         taken = len(blocks)
@@ -106,10 +108,12 @@ def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: fl
             tree.retained_blocks -= taken
         leaf.cause = cause
         tree.ghosts.add(leaf, taken)
-        if cause is not Cause.CAPACITY:  # it would be gone whatever the size of the memory
+        if not by_capacity:
             tree.curve.forget(leaf.tick, ghost_blocks(leaf, tree.block_bytes))
         if whole:
-            tree.count_head(leaf, -1)
+            parent = leaf.parent
+            if parent is not None and parent.namespace is not None:
+                tree.count_head(leaf, -1)
             tree.child_emptied(leaf)
             if leaf.retained:
                 tree.on_retained_emptied(leaf)

@@ -54,7 +54,11 @@ class Ghosts:
         self.blocks += blocks
         if node.newer_ghost is not None:
             _unlink(node)
-        self._link(node)
+        ends = self._ends  # as in `_link`: this is on the way of every eviction
+        last = ends.older_ghost
+        assert last is not None
+        node.older_ghost, node.newer_ghost = last, ends
+        last.newer_ghost = ends.older_ghost = node
 
     def revived(self, node: Node, blocks: int) -> None:
         """The ghost part of a node, so many blocks, is stored again or has been dropped."""

@@ -123,7 +123,11 @@ class Tree:
         if node.spared:
             self._spare_above(node)
         if parent is not None:
-            self.note(node)
+            order, in_flight_order = parent.order, parent.in_flight_order
+            if order is not None:
+                order.note_gone(first_block(node, self.block_bytes))
+            if in_flight_order is not None:
+                in_flight_order.note_gone(first_block(node, self.block_bytes))
         while parent is not None:
             parent.stored_children -= 1
             if parent.stored_children:

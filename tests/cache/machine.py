@@ -43,7 +43,11 @@ class CacheMachine(FlightMachine):
             end = node.start + len(node.blocks) * self.size
             known = path_tokens(node)[:end] if node.parent is not None else []
             assert common(known, tokens) >= min(len(known), match.num_tokens - match.copy_rows)
-            spared += self.tree.prefixes(known, namespace, self.public(tokens, namespace))
+            top = node
+            while top.namespace is None and top.parent is not None:
+                top = top.parent
+            if top.namespace is not None:  # whose node it is: others' reaches beyond what is public
+                spared += self.tree.prefixes(known, top.namespace, top.start)
             matches.append(match)
         if stale:
             self.cache._tree.version += 1
