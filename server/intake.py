@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Sequence
 
 from radix_engine.cache import CacheMode
@@ -63,6 +64,8 @@ class Intake:
             self._end_tokens,
             namespace=params.namespace,
             mode=params.cache_mode if info.prefix_cache else CacheMode.BYPASS,
+            priority=params.priority,
+            deadline=None if params.timeout_s is None else time.monotonic() + params.timeout_s,
         )
         request.branches = [branch_of(request, self._next_id()) for _ in range(params.width - 1)]
         detokenizers = [self._text.detokenizer(prompt) for _ in range(params.n)]

@@ -9,6 +9,7 @@ from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
 from radix_engine.model.sampling_params import SamplingParams
 
 MAX_ANSWERS = 128  # to one prompt
+MAX_PRIORITY = 1_000_000
 MAX_LENGTH_PENALTY = 10  # and no less than its negative
 
 
@@ -20,7 +21,10 @@ class GenerationParams:
     the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
     way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
     ``namespace``: whose cached prefixes may be shared; ``cache_mode``: whether they are read, and
-    whether this prompt's and answer's are stored.
+    whether this prompt's and answer's are stored. ``priority``: the higher, the earlier it starts
+    where the engine's order is by priority, and the longer its prefix stays where eviction is.
+    ``timeout_s``: seconds after which the answer ends as it is (``length``); one without a token
+    then is an error.
 
     ``n``: answers to the prompt, which is computed once; each has its own random numbers, those of
     answer 0 are those of a lone answer.
@@ -46,8 +50,17 @@ class GenerationParams:
     best_of: int | None = None
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    priority: int = 0
+    timeout_s: float | None = None
 
     def __post_init__(self) -> None:
+        if type(self.priority) is not int or abs(self.priority) > MAX_PRIORITY:
+            raise ValueError(
+                f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, not "
+                f"{self.priority!r}"
+            )
+        if self.timeout_s is not None and not 0 < self.timeout_s < float("inf"):
+            raise ValueError(f"timeout_s must be above 0 seconds, not {self.timeout_s!r}")
         if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
             raise ValueError(f"max_tokens must be a whole number from 1, not {self.max_tokens!r}")
         if not isinstance(self.stop, tuple) or not all(

@@ -24,6 +24,9 @@ STEPS = 40  # with each timing
 SHARED_ROUNDS = 6
 DECODE_STEPS = 200
 
+TIGHT = "tight_memory"
+TIGHT_SHARE = 0.1  # of the distinct tokens
+
 LABELS = {
     "order": "order: 64 leave, 64 arrive, 256 blocks",
     "shared": "order: a head that all share is stored",
@@ -38,7 +41,8 @@ NOTES = (
     "the queue's part included",
     f"decode: {DECODING} requests with about 1,100 tokens each; plan, spans and flat arrays, "
     "commit and the check of the blocks' sum; the kernels' own index tables are not in it",
-    "the other figures are those of simulate's default load",
+    "the other figures are those of simulate's default load, whose memory holds all heads; "
+    f"{TIGHT}_...: the same requests in memory for a tenth of the distinct tokens",
 )
 GOALS = {"order_10k_ms": 1.0, "admit_64_of_10k_ms": 2.0, "step_host_256_running_ms": 1.0}
 
@@ -55,8 +59,8 @@ def add_parser(
         help="cost of the scheduler as its queue grows, and what its order is worth",
         description="Times the order of the waiting requests, admission and a step of 256 decoding "
         "requests (milliseconds), then simulates orders on the default load of simulate. Needs no "
-        f"model and no server. Prints tables and writes {NAME}.json, {NAME}.png and "
-        f"{NAME}-orders.png. Takes about 2 minutes and, for 10,000 waiting, 3 GiB.",
+        f"model and no server. Prints tables and writes {NAME}.json, {NAME}.png and two plots of "
+        "the orders. Takes about a minute and, for 10,000 waiting, 3 GiB.",
     )
     parser.add_argument(
         "--waiting",
@@ -90,30 +94,34 @@ def bench_scheduler(
     with collector_as_in_the_server():
         decode = decode_times(steps * 5)
     decode_medians = {kind: statistics.median(values) for kind, values in decode.items()}
-    orders = simulate_default() if simulated else None
+    orders = {"": simulate_default(), TIGHT: simulate_default(TIGHT_SHARE)} if simulated else {}
     figures = make_figures(medians, decode_medians, orders)
     data = {
         "notes": NOTES,
         "queue_ms": {length: _spreads(kinds) for length, kinds in samples.items()},
         "decode_ms": _spreads(decode),
-        "orders": {}
-        if orders is None
-        else {n: sim_report.row_data(r) for n, r in orders.rows.items()},
+        "orders": {
+            memory or "memory": {name: sim_report.row_data(row) for name, row in found.rows.items()}
+            for memory, found in orders.items()
+        },
     }
     path = write_results(output, NAME, figures, data)
     print(f"\n{_queue_table(medians)}\n\n{_decode_table(decode_medians)}\n")
-    if orders is not None:
-        print(f"{sim_report.rows_table(orders.rows)}\n")
-        draw_simulated(orders, "2,000 simulated requests, load 1.3", output / f"{NAME}-orders.png")
+    for memory, found in orders.items():
+        share = f"memory for {TIGHT_SHARE if memory else 0.25:g} of the distinct tokens"
+        print(f"{share}\n{sim_report.rows_table(found.rows)}\n")
+        plot = f"{NAME}-orders{'-tight' if memory else ''}.png"
+        draw_simulated(found, f"2,000 simulated requests, load 1.3, {share}", output / plot)
     _draw(medians, output / f"{NAME}.png")
     print(f"{figures_table(figures)}\nwritten: {path}, {output / NAME}.png", flush=True)
     return 0
 
 
 def make_figures(
-    medians: Medians, decode: Mapping[str, float], orders: Simulated | None
+    medians: Medians, decode: Mapping[str, float], orders: Mapping[str, Simulated]
 ) -> dict[str, Figure]:
-    """The named figures, without those that were not measured."""
+    """The named figures, without those that were not measured. ``orders``: by what their figures'
+    names begin with."""
     values = {"step_host_256_running_ms": sum(decode.values())}
     if 10_000 in medians:
         values["order_10k_ms"] = max(medians[10_000]["order"], medians[10_000]["shared"])
@@ -121,8 +129,9 @@ def make_figures(
     figures = {
         key: Figure(values[key], "ms", "lower", GOALS[key]) for key in GOALS if key in values
     }
-    if orders is not None:
-        figures |= sim_report.named_figures(orders.rows, orders.best_order, goals=True)
+    for memory, found in orders.items():
+        named = sim_report.named_figures(found.rows, found.best_order, goals=not memory)
+        figures |= {f"{memory}_{key}" if memory else key: named[key] for key in named}
     return figures
 
 

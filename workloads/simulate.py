@@ -85,12 +85,12 @@ def simulate_orders(options: SimOptions) -> int:
     return 0
 
 
-def simulate_default() -> Simulated:
-    """What the command simulates without any option."""
+def simulate_default(pool_share: float | None = None) -> Simulated:
+    """What the command simulates without any option, or with another ``pool_share`` only."""
     options = default_options()
     load, _ = _load(options)
-    setup = Setup(MEASURED, options.limits, _pool(load, options.pool_share), options.index)
-    return _all_orders(load, options, setup)
+    blocks = _pool(load, pool_share or options.pool_share)
+    return _all_orders(load, options, Setup(MEASURED, options.limits, blocks, options.index))
 
 
 def _costs(file: Path | None) -> tuple[CostModel, float | None]:

@@ -167,6 +167,8 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
         sampling=fields.sampling(engine.info.sampling),
         stop=fields.stop,
         n=fields.n or 1,
+        priority=fields.priority or 0,
+        timeout_s=fields.timeout_s,
     )
     messages = [message.for_template() for message in fields.messages]
     tools = cast("list[dict[str, Any]]", fields.tools)

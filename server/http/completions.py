@@ -105,6 +105,8 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
             best_of=fields.best_of,
             length_penalty=1.0 if fields.length_penalty is None else fields.length_penalty,
             early_stopping=fields.early_stopping or False,
+            priority=fields.priority or 0,
+            timeout_s=fields.timeout_s,
         ),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from radix_engine.model.sampling_params import SamplingParams
 from server.http.errors import ApiError
 from server.http.unsupported import NEUTRAL, refuse_unsupported
-from server.outputs import MAX_ANSWERS
+from server.outputs import MAX_ANSWERS, MAX_PRIORITY
 
 MAX_TOKENS_LIMIT = 2**31 - 1
 MAX_STOPS = 16
+MAX_TIMEOUT_S = 86_400
 MAX_STOP_CHARACTERS = 1000
 _HEADER_NAMES = 32
 _HEADER_NAME_CHARACTERS = 64
@@ -131,6 +132,21 @@ class SharedFields(BaseModel):
         le=MAX_ANSWERS,
         description=f"Answers per prompt, a whole number from 1 to {MAX_ANSWERS} and to the "
         "server's --max-running; default 1. The prompt is computed once for all of them.",
+    )
+    priority: int | None = Field(
+        None,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="The higher, the earlier the request starts on a server with --order priority, "
+        "and the longer its prefix stays cached with --eviction priority; a whole number, default "
+        "0.",
+    )
+    timeout_s: float | None = Field(
+        None,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description="Seconds after which the answer ends as long as it got, with finish_reason "
+        f"length; more than 0, at most {MAX_TIMEOUT_S}. Default: no limit.",
     )
     user: str | None = Field(None, description="A label of yours, a string. Not used.")
     metadata: dict[str, Any] | None = Field(

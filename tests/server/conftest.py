@@ -37,6 +37,7 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
         limits: Limits | None = None,
         prefix_cache: bool = True,
         folder: Path = tiny_folder,
+        order: str = "lpm",
         **options: Any,
     ) -> Engine:
         model = load_model(ModelFolder(folder, "tiny"), torch.float32)
@@ -46,6 +47,7 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
             num_blocks,
             limits=limits,
             cache=CacheOptions(enabled=prefix_cache, **options),
+            order=order,
         )
         engines.append(engine)
         return engine
