@@ -21,17 +21,17 @@ BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)")
 .PHONY: help setup serve bench-agent bench-startup bench-tree bench-scheduler simulate fuzz test tests lint types clean
 
 help:
-	@echo "make serve          serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
-	@echo "make bench-agent    replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
-	@echo "make bench-startup  time from command to ready, second start"
-	@echo "make bench-tree     cost of the prefix cache's operations, 1,000 to 100,000 leaves"
-	@echo "make bench-scheduler cost of the scheduler as its queue grows, and what its order is worth"
-	@echo "make simulate       orders of waiting requests compared, with simulated steps  [ARGS=...]"
-	@echo "make fuzz           a million random operations on the prefix cache  [ARGS=...]"
-	@echo "make test           tests, lint and types"
-	@echo "make setup          only create .venv  [GPU=1]"
-	@echo "make clean          remove .venv, results/ and caches of tools"
-	@echo "ARGS=--help lists the options of serve, bench-agent and simulate"
+	@echo "make serve             serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
+	@echo "make bench-agent       replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
+	@echo "make bench-startup     time from command to ready, second start"
+	@echo "make bench-tree        cost of the prefix cache's operations, 1,000 to 100,000 leaves"
+	@echo "make bench-scheduler   cost of the scheduler as its queue grows, and of its order  [ARGS=...]"
+	@echo "make simulate          orders of waiting requests compared, with simulated steps  [ARGS=...]"
+	@echo "make fuzz              a million random operations on the prefix cache  [ARGS=...]"
+	@echo "make test              tests, lint and types"
+	@echo "make setup             only create .venv  [GPU=1]"
+	@echo "make clean             remove .venv, results/ and caches of tools"
+	@echo "ARGS=--help lists the options of a command"
 
 setup: $(READY)
 

@@ -164,12 +164,14 @@ def _parser() -> argparse.ArgumentParser:
         help="which waiting request starts first: lpm, the one with the longest cached prefix; "
         "dfs, by the tree of all prompts, for batches that are sent at once (with --max-passed-by "
         "as large as the batch); hrrn, the one that has waited longest for its cost; fcfs, the "
-        "first to come; priority (default: %(default)s)",
+        "first to come; priority, the one with the highest field of that name (default: "
+        "%(default)s)",
     )
     steps.add_argument(
         "--fair",
         action="store_true",
-        help="let tenants take turns, by the tokens computed for each (default: one queue for all)",
+        help="let tenants take turns, by the tokens computed for each; over HTTP there is one "
+        "tenant so far (default: one queue for all)",
     )
     http = parser.add_argument_group("HTTP")
     http.add_argument(

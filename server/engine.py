@@ -11,8 +11,9 @@ from __future__ import annotations
 import atexit
 import functools
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from radix_engine.cache import NodeDump
 from radix_engine.model.load import LoadProgress
@@ -71,7 +72,11 @@ class Engine:
         )
         limits = limits or Limits()
         self._cache = make_cache(options, num_blocks, block_size)
-        self._scheduler = Scheduler(self._cache, limits, order, fair=fair)
+        # How many wait is limited at the door, where it can be told at once.
+        self._limits = limits
+        self._door = threading.Lock()
+        unlimited = replace(limits, max_waiting=None)
+        self._scheduler = Scheduler(self._cache, unlimited, order, fair=fair)
         self._intake = Intake(
             self.info, text, model.eos_token_ids, model.config.vocab_size, limits.max_running
         )
@@ -121,9 +126,11 @@ class Engine:
         if self._draining:
             raise _shutting_down()
         self._intake.check(prompt, params)
-        self._check_queue()
         work = self._intake.prepare(prompt, params, on_output)
-        if not self._loop.add(work):
+        with self._door:
+            self._check_queue()
+            added = self._loop.add(work)
+        if not added:
             raise _shutting_down() if self._draining else _failed()
         return work.asked_id if isinstance(work, BeamSearch) else work[0].asked_id
 
@@ -248,14 +255,17 @@ class Engine:
 
     def _check_queue(self) -> None:
         """Refuse what the queue has no place for, without waiting for the step that runs."""
-        most = self._scheduler.limits.max_waiting
+        most = self._limits.max_waiting
         if most is None:
             return
-        waiting = self._scheduler.num_new_waiting + self._loop.num_posted
-        if waiting >= most:
+        queued = self._scheduler.num_new_waiting
+        # While nobody waits, what is new starts with the next step, as far as that has places.
+        places = 0 if queued else max(0, self._limits.max_running - self._scheduler.num_running)
+        waiting = queued + self._loop.num_unqueued
+        if waiting >= most + places:
             raise RequestRefused(
-                f"{waiting} requests wait, and the limit is {most}; try again later, or start the "
-                "server with a larger --max-waiting",
+                f"the queue is full ({waiting} waiting, limit {most}); try again later, or start "
+                "the server with a larger --max-waiting",
                 code="queue_full",
                 status=429,
             )

@@ -29,6 +29,7 @@ class EngineLoop:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._inbox: list[Callable[[], None]] = []
+        self._unqueued = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._collector: GarbageCollector | None = None
@@ -48,9 +49,9 @@ class EngineLoop:
         return self._thread.is_alive()
 
     @property
-    def num_posted(self) -> int:
-        """Commands, mostly new requests, that the next step begins with."""
-        return len(self._inbox)
+    def num_unqueued(self) -> int:
+        """What was added and is not in the scheduler's queue yet."""
+        return self._unqueued
 
     def post(self, command: Callable[[], None]) -> bool:
         """Have a command carried out on the engine's thread, between two steps.
@@ -88,9 +89,24 @@ class EngineLoop:
 
     def add(self, work: Sequence[Answer] | BeamSearch) -> bool:
         """Queue the answers to one prompt, or a beam search. False like `post`."""
-        if isinstance(work, BeamSearch):
-            return self.post(lambda: self._steps.add_search(work))
-        return self.post(lambda: self._steps.add(work))
+
+        def command() -> None:
+            try:
+                if isinstance(work, BeamSearch):
+                    self._steps.add_search(work)
+                else:
+                    self._steps.add(work)
+            finally:
+                with self._wake:
+                    self._unqueued -= 1
+
+        with self._wake:
+            self._unqueued += 1
+        if self.post(command):
+            return True
+        with self._wake:
+            self._unqueued -= 1
+        return False
 
     def abort(self, request_id: int) -> None:
         """End a request in any state, between two steps. Unknown ids are ignored."""

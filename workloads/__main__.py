@@ -15,6 +15,7 @@ from workloads import (
 )
 from workloads.bench_agent import bench_agent
 from workloads.own_server import ending_on_signals
+from workloads.results import folder_problem
 from workloads.simulate import simulate_orders
 
 
@@ -33,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     simulation = sim_options.add_parser(commands)
     measure_steps.add_parser(commands)
     args = parser.parse_args(arguments)
+    folder = args.output.parent if args.command == measure_steps.NAME else args.output
+    if problem := folder_problem(folder):
+        parser.error(f"--output: {problem}")
     try:
         with ending_on_signals():
             if args.command == "bench-agent":

@@ -28,8 +28,8 @@ TIGHT = "tight_memory"
 TIGHT_SHARE = 0.1  # of the distinct tokens
 
 LABELS = {
-    "order": "order: 64 leave, 64 arrive, 256 blocks",
-    "shared": "order: a head that all share is stored",
+    "order": "order: 64 leave, 64 arrive",
+    "shared": "order: a shared head is stored",
     "plan": "a step's plan, 64 admitted",
     "commit": "a step's commit",
 }
@@ -136,7 +136,7 @@ def make_figures(
 
 
 def _queue_samples(length: int, steps: int) -> dict[str, list[float]]:
-    with _bar(f"{length:,} waiting", 2 * length, "request") as progress:
+    with _bar(f"{length:,} waiting", 2 * length + SHARED_ROUNDS, "request") as progress:
         load = QueueLoad(length, progress)
         with collector_as_in_the_server() as (collector, _):
             times = step_times(load, steps, collector.between_steps)

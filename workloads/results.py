@@ -69,6 +69,17 @@ def write_results(folder: Path, name: str, figures: Mapping[str, Figure], data: 
     return path
 
 
+def folder_problem(folder: Path) -> str | None:
+    """Why results cannot be written to a folder, which is made where it is missing; or None."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{folder} cannot be made ({error.strerror}); name another folder"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} may not be written to; name another folder"
+    return None
+
+
 def commit() -> str | None:
     """The commit of the checkout this module lies in; None outside one or without git."""
     root = Path(__file__).resolve().parents[1]

@@ -102,6 +102,7 @@ def _documented(
         404: "Another model than the served one was asked for.",
         413: f"The body is larger than the limit (by default {MAX_BODY_BYTES} bytes).",
         500: "The server failed on this request.",
+        429: "The queue is full (--max-waiting); see Retry-After.",
         503: "The server is shutting down, or its engine has stopped.",
     }
     return {

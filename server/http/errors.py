@@ -40,7 +40,7 @@ class ApiError(Exception):
         return {
             "error": {
                 "message": self.message,
-                "type": "invalid_request_error" if self.status < 500 else "server_error",
+                "type": _type_of(self.status),
                 "param": self.param,
                 "code": self.code,
             }
@@ -49,6 +49,12 @@ class ApiError(Exception):
     def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
         """The whole HTTP response, with ``headers`` added."""
         return JSONResponse(self.body(), self.status, {**self.headers, **(headers or {})})
+
+
+def _type_of(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
 
 
 def from_refusal(refusal: RequestRefused, *, param: str | None, where: str = "") -> ApiError:

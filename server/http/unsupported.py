@@ -14,6 +14,12 @@ from typing import Any
 
 from server.http.errors import ApiError
 
+# Fields that another endpoint takes.
+_ELSEWHERE = MappingProxyType(
+    dict.fromkeys(
+        ("best_of", "early_stopping", "length_penalty", "use_beam_search"), "/v1/completions"
+    )
+)
 # Field -> values that change nothing. null always does.
 NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
@@ -51,9 +57,11 @@ def refuse_unsupported(fields: Mapping[str, Any]) -> None:
         if neutral is None or value is None or any(_same(value, each) for each in neutral):
             continue
         accepted = " or ".join(["null", *map(json.dumps, neutral)])
+        elsewhere = _ELSEWHERE.get(name)
+        where = f"here, only by {elsewhere}" if elsewhere else "by this server"
         raise ApiError(
             400,
-            f"{name} is not supported by this server. Leave it out (or send {accepted}).",
+            f"{name} is not supported {where}. Leave it out (or send {accepted}).",
             param=name,
             code="unsupported_parameter",
         )

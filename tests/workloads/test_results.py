@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workloads.__main__ import main
 from workloads.results import Figure, figures_table, number, table, write_results
 
 FIGURES = {
@@ -65,3 +66,17 @@ def test_tables_are_aligned_and_numbers_readable() -> None:
         "3",
         "99.99",
     ]
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    for command in ("simulate", "bench-tree", "bench-scheduler", "bench-startup", "bench-agent"):
+        with pytest.raises(SystemExit) as error:
+            main([command, "--output", str(file / "results")])
+        assert error.value.code == 2
+        message = capsys.readouterr().err
+        assert "--output" in message
+        assert "name another folder" in message
