@@ -70,13 +70,15 @@ def write_results(folder: Path, name: str, figures: Mapping[str, Figure], data: 
 
 
 def folder_problem(folder: Path) -> str | None:
-    """Why results cannot be written to a folder, which is made where it is missing; or None."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        return f"{folder} cannot be made ({error.strerror}); name another folder"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} may not be written to; name another folder"
+    """Why results cannot be written to a folder, or to one that would be made; or None. Makes
+    nothing."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is no folder; name another folder"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} may not be written to; name another folder"
     return None
 
 
