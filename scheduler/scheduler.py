@@ -27,8 +27,9 @@ from scheduler.queue import WaitingQueue, match_of
 from scheduler.request import Request
 from scheduler.running import Running
 
-# Waiting requests whose cached prefixes are evicted last.
+# Waiting requests whose cached prefixes are evicted last, and after how many steps others are.
 _SPARED = 16
+_SPARING_STEPS = 4
 
 
 class Scheduler:
@@ -199,11 +200,13 @@ class Scheduler:
         return checks.sum_problem(self.cache, self._running)
 
     def _spare(self, now: float) -> None:
-        """Where this step may have to evict, let the prefixes go last that waiting requests are
-        about to use."""
+        """Where steps may have to evict, let the prefixes go last that waiting requests are about
+        to use. Who these are is asked for now and then only."""
         cache, limits = self.cache, self.limits
         most_taken = limits.max_step_tokens // cache.block_size + limits.max_running
         tight = len(self._waiting) > 0 and cache.pool.free_blocks < most_taken
+        if tight and self._is_sparing and self.counters.steps % _SPARING_STEPS:
+            return
         if tight:
             few = self._waiting.next_few(_SPARED, now)
             cache.spare([match_of(request, cache) for request in few])
