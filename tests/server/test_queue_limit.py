@@ -12,6 +12,8 @@ from server.collector import Collector
 from server.outputs import GenerationParams
 from tests.server.conftest import MakeEngine
 
+ENDS = {"length", "stop"}  # the tiny model's own sampling is random
+
 
 def held(engine: Engine) -> threading.Event:
     """Keep the engine's thread busy, as a long step does, until the event is set."""
@@ -44,9 +46,9 @@ def test_beyond_the_places_to_run_and_to_wait_a_request_is_refused_while_a_step_
     assert "limit 2" in refused.value.message
     assert "--max-waiting" in refused.value.message
     for collector in collectors[:3]:
-        assert [len(answer.token_ids) for answer in collector.wait()] == [2]
+        assert [answer.finish_reason in ENDS for answer in collector.wait()] == [True]
     engine.submit([5, 6, 7], params, collectors[3].push)
-    assert [len(answer.token_ids) for answer in collectors[3].wait()] == [2]
+    assert [answer.finish_reason in ENDS for answer in collectors[3].wait()] == [True]
 
 
 def test_of_many_that_come_at_once_each_is_answered_or_refused_at_the_door(
@@ -72,6 +74,6 @@ def test_of_many_that_come_at_once_each_is_answered_or_refused_at_the_door(
         for thread in threads:
             thread.join(30)
     assert len(answers) + len(refusals) == 40
-    assert set(answers) <= {"length", "stop"}
+    assert set(answers) <= ENDS
     assert len(answers) >= 5
     assert set(refusals) <= {"queue_full"}
