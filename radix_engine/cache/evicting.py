@@ -14,7 +14,7 @@ from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
 # Leaves that one call of ``expire`` looks at, so that no single call takes long.
-_MOST_EXPIRED = 64
+_MOST_EXPIRED = 32
 
 
 def allocate(tree: Tree, count: int) -> array[int] | None:

@@ -14,7 +14,7 @@ from radix_engine.cache.reason import Cause
 # What `Ghosts.make_room` keeps free of the budget for evictions until its next call (at most, in
 # blocks), and the nodes that one call looks at.
 _MOST_ROOM = 1024
-_MOST_DROPPED = 64
+_MOST_DROPPED = 32
 
 
 class Ghosts:
