@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from scheduler.order.heaps import push
 from scheduler.prompt_trie import PromptTrie
 from scheduler.trie_node import TrieNode
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 _MEMBER = -(1 << 62)  # before every branch, whatever its weight
 _MOST_TAKEN = 256  # that may be put back before the next is asked for
-_SLACK = 64  # outdated entries that a heap may hold besides as many as it has good ones
 
 
 class DepthFirst:
@@ -50,7 +50,7 @@ class DepthFirst:
         node = self._trie.ends[request.request_id]
         entry = (_MEMBER, request.arrival, request.request_id, request)
         self._present[request.request_id] = entry
-        self._push(node, entry)
+        push(node, entry, self._is_good)
         while node.parent is not None:
             if node.queued is None or node.queued < node.waiting:
                 self._queue(node.parent, node)
@@ -101,15 +101,7 @@ class DepthFirst:
 
     def _queue(self, parent: TrieNode, child: TrieNode) -> None:
         child.queued = child.waiting
-        self._push(parent, (-child.waiting, child.first, child.serial, child))
-
-    def _push(self, node: TrieNode, entry: Any) -> None:
-        heap = node.heap
-        heappush(heap, entry)
-        if len(heap) > 2 * (len(node.children) + node.ends) + _SLACK:
-            good = {entry[:-1]: entry for entry in heap if self._is_good(node, entry)}
-            heap[:] = good.values()
-            heapify(heap)
+        push(parent, (-child.waiting, child.first, child.serial, child), self._is_good)
 
     def _is_good(self, node: TrieNode, entry: Any) -> bool:
         if entry[0] == _MEMBER:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from scheduler.order.heaps import SLACK, push
 from scheduler.prompt_trie import PromptTrie
 from scheduler.trie_node import TrieNode
 
 if TYPE_CHECKING:
     from scheduler.request import Request
-
-_SLACK = 64  # outdated entries that a heap may hold besides as many as it has good ones
 
 
 class LongestMatch:
@@ -43,7 +42,7 @@ class LongestMatch:
         trie.on_change = self._changed
         self._present: dict[int, Any] = {}
         self._ranking: list[Any] = []
-        self._most_entries = _SLACK
+        self._most_entries = SLACK
 
     def __len__(self) -> int:
         return len(self._present)
@@ -55,7 +54,7 @@ class LongestMatch:
         entry = (arrival, 0, request.request_id, request)
         self._present[request.request_id] = entry
         if node.heap:
-            self._push(node, entry)
+            push(node, entry, self._is_good)
         else:
             node.heap.append(entry)
         while node.cover == node.start < node.end:
@@ -64,7 +63,7 @@ class LongestMatch:
             parent = node.parent
             assert parent is not None
             node.queued = arrival
-            self._push(parent, (arrival, node.serial, node))
+            push(parent, (arrival, node.serial, node), self._is_good)
             node = parent
         place = node.place
         if place is None or place[1] > arrival:
@@ -116,7 +115,7 @@ class LongestMatch:
             parent = node.parent
             assert parent is not None
             node.queued = arrival
-            self._push(parent, (arrival, node.serial, node))
+            push(parent, (arrival, node.serial, node), self._is_good)
             if parent.cover > parent.start or parent.start == parent.end:
                 self._rank(parent)
 
@@ -132,15 +131,7 @@ class LongestMatch:
             if len(self._ranking) > self._most_entries:
                 self._ranking = [entry for entry in self._ranking if entry[3].place is entry]
                 heapify(self._ranking)
-                self._most_entries = 2 * len(self._ranking) + _SLACK
-
-    def _push(self, node: TrieNode, entry: Any) -> None:
-        heap = node.heap
-        heappush(heap, entry)
-        if len(heap) > 2 * (len(node.children) + node.ends) + _SLACK:
-            good = {entry[:-1]: entry for entry in heap if self._is_good(node, entry)}
-            heap[:] = good.values()
-            heapify(heap)
+                self._most_entries = 2 * len(self._ranking) + SLACK
 
     def _is_good(self, node: TrieNode, entry: Any) -> bool:
         if entry[1] == 0:
