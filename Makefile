@@ -18,11 +18,12 @@ SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(AR
 BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve bench-agent bench-startup bench-tree bench-scheduler simulate fuzz test tests lint types clean
+.PHONY: help setup serve bench-agent bench-cpu bench-startup bench-tree bench-scheduler simulate fuzz test tests lint types clean
 
 help:
 	@echo "make serve             serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
 	@echo "make bench-agent       replay agents with the prefix cache on and off  [TRACE=file] [MODEL=...] [ARGS=...]"
+	@echo "make bench-cpu         speed on processors  [PEERS=\"openvino vllm llama.cpp\"] [MODEL=...] [ARGS=...]"
 	@echo "make bench-startup     time from command to ready, second start"
 	@echo "make bench-tree        cost of the prefix cache's operations, 1,000 to 100,000 leaves"
 	@echo "make bench-scheduler   cost of the scheduler as its queue grows, and of its order  [ARGS=...]"
@@ -48,6 +49,9 @@ serve: $(READY)
 
 bench-agent: $(READY)
 	@exec $(PY) -m workloads bench-agent $(BENCH_ARGS)
+
+bench-cpu: $(READY)
+	@exec $(PY) -m workloads bench-cpu $(if $(MODEL),--model "$(MODEL)") $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 bench-startup: $(READY)
 	@exec $(PY) -m workloads bench-startup $(if $(MODEL),--model "$(MODEL)") $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from radix_engine.cache import MatchView
 from scheduler import holding
-from scheduler.budget import AdmissionCost, Limits, blocks_for, fits, prefill_share
+from scheduler.budget import Limits, admission_cost, blocks_for, prefill_share
 from scheduler.counters import Counters
 from scheduler.draft import Draft
 from scheduler.holding import Cache
@@ -38,7 +38,7 @@ class Admission:
     def admit(self, draft: Draft, now: float) -> None:
         """Start what fits, in the queue's order; one that does not fit is looked past, unless it is
         the first, whose room must not go to others any more."""
-        waiting, cache = self._waiting, self._cache
+        waiting, cache, size = self._waiting, self._cache, self._cache.block_size
         if not waiting or not draft.tokens_left:
             return
         slots = self._limits.max_running - self._running.width
@@ -49,12 +49,14 @@ class Admission:
             if candidate is None:
                 break
             request, first, line = candidate
+            needed = self._blocks_needed(request)
+            room = cache.available_blocks - reserved  # the running ones still get theirs
             if first:
                 match = match_of(request, cache)
             else:
                 # An upper bound: what does not fit even so need not be looked up.
                 believed = line.trie.cached_tokens(request)
-                if not self._has_room(request, believed, 0, reserved):
+                if admission_cost(needed, believed // size, 0) > room:
                     looked_past.append(request)
                     continue
                 match = match_of(request, cache)
@@ -66,29 +68,23 @@ class Admission:
                     looked_past.append(request)
                     continue
             pinned = cache.unpinned_blocks(match)
-            if request.width > slots or not self._has_room(
-                request, match.num_tokens, pinned, reserved
-            ):
+            cost = admission_cost(needed, match.num_tokens // size, pinned)
+            if request.width > slots or cost > room:
                 looked_past.append(request)
                 if first:
                     break
                 continue
             self._start(candidate, match, draft, others_wait=bool(waiting or looked_past))
             slots -= request.width
-            reserved += growth(request, cache.block_size)
+            reserved += growth(request, size)
         for request in looked_past:
             waiting.put_back(request)
 
-    def _has_room(self, request: Request, cached: int, pinned: int, reserved: int) -> bool:
-        size = self._cache.block_size
-        # Alone it starts in any case: a branch without room for its tail waits.
+    def _blocks_needed(self, request: Request) -> int:
+        """For all its tokens, and the tails of its branches. Alone it starts in any case: a branch
+        without room for its tail waits."""
         tails = len(request.branches) if len(self._running) else 0
-        cost = AdmissionCost(
-            needed=blocks_for(len(request.tokens), size) + tails,
-            matched=cached // size,
-            newly_pinned=pinned,
-        )
-        return fits(cost, self._cache.available_blocks, reserved)
+        return blocks_for(len(request.tokens), self._cache.block_size) + tails
 
     def _start(
         self, candidate: Candidate, match: MatchView, draft: Draft, *, others_wait: bool
@@ -110,11 +106,12 @@ class Admission:
         held = len(request.block_table)
         share = prefill_share(draft.tokens_left, others_wait=others_wait)
         count = min(request.remaining_tokens, max(1, share))
-        if not holding.extend(cache, request, request.num_computed_tokens + count):
+        end = match.num_tokens + count
+        if not holding.extend(cache, request, end):
             raise RuntimeError(f"request {request.request_id} was admitted without room")
         if match.copy_rows:
             target = request.block_table[held]
             draft.copies.append(RowCopy(match.copy_source, target, match.copy_rows))
         draft.give(request, count)
-        if others_wait and self._running.announce(request, request.num_computed_tokens + count):
+        if others_wait and self._running.announce(request, end):
             self._waiting.stored(request)

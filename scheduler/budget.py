@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 class QueueFull(RuntimeError):
@@ -50,26 +49,13 @@ def blocks_missing(num_tokens: int, blocks_held: int, block_size: int) -> int:
     return max(0, blocks_for(num_tokens, block_size) - blocks_held)
 
 
-class AdmissionCost(NamedTuple):
+def admission_cost(needed: int, matched: int, newly_pinned: int) -> int:
     """What admitting a request takes from the available blocks (free ones and evictable ones).
 
     A hit saves ``matched`` blocks of ``needed``, but those of them that nobody pins yet
     (``newly_pinned``) stop being evictable.
     """
-
-    needed: int
-    matched: int
-    newly_pinned: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks fewer to hand out to others."""
-        return max(0, self.needed - self.matched) + self.newly_pinned
-
-
-def fits(cost: AdmissionCost, available: int, reserved: int) -> bool:
-    """Whether it can be admitted and the running ones still get their ``reserved`` blocks."""
-    return cost.blocks + reserved <= available
+    return max(0, needed - matched) + newly_pinned
 
 
 def prefill_share(budget: int, *, others_wait: bool) -> int:

@@ -30,8 +30,9 @@ def sum_problem(cache: Cache, running: Iterable[Request]) -> str | None:
     blocks = leased = 0
     for request in running:
         blocks += len(request.block_table)
-        if request.lease is not None:
-            leased += request.lease.num_tokens
+        lease = request.lease
+        if lease is not None:
+            leased += lease.num_tokens
     pool = cache.pool
     tails = blocks - leased // cache.block_size
     # A quarantined block that a request still holds is nobody's in the books.

@@ -18,17 +18,17 @@ def plan_running(requests: Lifecycle, draft: Draft) -> list[Request]:
 
     Returns the prompts that got some.
     """
-    size = requests.cache.block_size
+    size, running, give_one = requests.cache.block_size, State.RUNNING, draft.give_one
     prefilling: list[Request] = []
     for request in list(requests.running):
         tokens = len(request.tokens)
         remaining = tokens - request.num_computed_tokens
         if remaining > 1:
             prefilling.append(request)
-        elif not remaining or request.state is not State.RUNNING:
+        elif not remaining or request.state is not running:
             continue  # its token is undecided; or it was preempted for one before it
         elif tokens <= len(request.block_table) * size or _take_blocks(requests, request, 1, draft):
-            draft.give(request, 1)
+            give_one(request)
     planned = []
     for request in prefilling:
         if request.state is not State.RUNNING:
@@ -57,7 +57,9 @@ def use_the_rest(requests: Lifecycle, draft: Draft) -> None:
     if not draft.tokens_left:
         return
     for request, start, count, samples in list(draft.spans.values()):
-        more = 0 if samples else min(len(request.tokens) - start - count, draft.tokens_left)
+        if samples:
+            continue
+        more = min(len(request.tokens) - start - count, draft.tokens_left)
         if more > 0 and holding.extend(requests.cache, request, start + count + more):
             draft.give(request, count + more)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from scheduler.plan import Ended, RowCopy, ScheduledSpan, StepPlan
 from scheduler.request import Request
 
+_make_span = ScheduledSpan._make  # a third less than calling the class costs
+
 
 class Draft:
     """Spans so far, and how many tokens are left of the step's budget."""
@@ -24,10 +26,17 @@ class Draft:
         """Plan the request's next ``count`` tokens; in place of what was planned for it before."""
         before = self.spans.get(request.request_id)
         start = request.num_computed_tokens
-        span = ScheduledSpan(request, start, count, start + count == len(request.tokens))
+        span = _make_span((request, start, count, start + count == len(request.tokens)))
         self.spans[request.request_id] = span
         self.tokens_left -= count - (0 if before is None else before.count)
         return span
+
+    def give_one(self, request: Request) -> None:
+        """Plan the one token that the request needs before its next is sampled; nothing was planned
+        for it before. It is `give` for those who decode: they are many, and alike."""
+        start = request.num_computed_tokens
+        self.spans[request.request_id] = _make_span((request, start, 1, True))
+        self.tokens_left -= 1
 
     def take_back(self, request: Request) -> None:
         """The request does not take part after all."""

@@ -20,13 +20,14 @@ Cache = PrefixIndex[Any, Any]
 
 def extend(cache: Cache, request: Request, tokens: int) -> bool:
     """Make the block table cover the first ``tokens`` tokens, if enough blocks are available."""
-    missing = blocks_missing(tokens, len(request.block_table), cache.block_size)
-    if not missing:
+    table, size = request.block_table, cache.block_size
+    if tokens <= len(table) * size:
         return True
+    missing = blocks_missing(tokens, len(table), size)
     blocks = cache.allocate(missing)
     if blocks is None:
         return False
-    request.block_table.extend(blocks)
+    table.extend(blocks)
     return True
 
 

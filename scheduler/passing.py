@@ -6,6 +6,8 @@ from collections import deque
 
 from scheduler.request import Request, State
 
+_FINISHED = State.FINISHED  # Python 3.11 finds a member by a function that is written in Python
+
 
 class Passing:
     """The waiting requests of one line by arrival, and who passed them.
@@ -44,9 +46,10 @@ class Passing:
             request, before = queue[0]
             if request.cached_tokens is not None:
                 self._admitted_in_front += 1
-            elif request.state is not State.FINISHED:
+            elif request.state is not _FINISHED:
                 passed = self._admitted - self._admitted_in_front + self._passed_all - before
-                self.most = max(self.most, passed)
+                if passed > self.most:
+                    self.most = passed
                 return request, passed
             queue.popleft()
         return None

@@ -24,7 +24,8 @@ class ScheduledSpan(NamedTuple):
     @property
     def tokens(self) -> array[int]:
         """The token ids to compute."""
-        return self.request.tokens[self.start : self.start + self.count]
+        start = self.start
+        return self.request.tokens[start : start + self.count]
 
 
 class RowCopy(NamedTuple):
@@ -73,7 +74,7 @@ class StepPlan:
     def sampling(self) -> tuple[ScheduledSpan, ...]:
         """The spans that get a new token, in the order in which ``commit`` wants the tokens: one
         for the request, and then one for each of its branches."""
-        return tuple(span for span in self.spans if span.samples)
+        return tuple([span for span in self.spans if span.samples])
 
 
 class NewToken(NamedTuple):

@@ -31,6 +31,8 @@ from scheduler.running import Running
 _SPARED = 16
 _SPARING_STEPS = 4
 
+_make_token = NewToken._make  # a third less than calling the class costs
+
 
 class Scheduler:
     """Plans steps over one prefix cache within ``limits``.
@@ -156,12 +158,14 @@ class Scheduler:
         left = iter(tokens)
         for span in sampling:
             token = next(left)
+            if token is None:
+                continue
             request = span.request
-            if request.branches and token is not None:
+            if request.branches:
                 self._take_tokens(request, token, left, results)
-            elif token is not None:
+            else:
                 request.tokens.append(token)
-                results.append(NewToken(request, token, _finish_reason(request, token)))
+                results.append(_make_token((request, token, _finish_reason(request, token))))
         return self._finish_ended(results)
 
     def resume(self, request: Request, tokens: Sequence[int]) -> list[NewToken]:
@@ -269,14 +273,15 @@ class Scheduler:
 
 
 def _check_tokens(sampling: Sequence[ScheduledSpan], tokens: Sequence[int | None]) -> None:
-    wanted = 0
-    for span in sampling:
-        branches = len(span.request.branches)
-        if branches and wanted < len(tokens) and tokens[wanted] is not None:
-            if None in tokens[wanted + 1 : wanted + 1 + branches]:
-                raise ValueError("a branch cannot fork off without a token")
-            wanted += branches
-        wanted += 1
+    of_branches = 0
+    for place, span in enumerate(sampling):
+        if span.request.branches:
+            first, branches = place + of_branches, len(span.request.branches)
+            if first < len(tokens) and tokens[first] is not None:
+                if None in tokens[first + 1 : first + 1 + branches]:
+                    raise ValueError("a branch cannot fork off without a token")
+                of_branches += branches
+    wanted = len(sampling) + of_branches
     if len(tokens) != wanted:
         raise ValueError(f"{wanted} requests wait for a token, {len(tokens)} came")
 

@@ -67,10 +67,12 @@ def ready_message(engine: Engine, address: str) -> str:
     return "\n".join(
         (
             f"Ready at {address}",
-            f"  model         {info.model}, {info.dtype}, "
+            f"  model         {info.model}, weights in {info.weights}, "
             f"context of {info.context_length:,} tokens",
+            f"  computed by   {info.kernels} kernels, "
+            f"{'exact to the bit' if info.exact else 'not exact to the bit'} on a cache hit",
             f"  KV memory     {size}: {info.num_blocks:,} blocks of {info.block_size} tokens = "
-            f"{info.kv_tokens:,} tokens, {info.kv_bytes_per_token:,} bytes each",
+            f"{info.kv_tokens:,} tokens, {info.kv_bytes_per_token:,} bytes each ({info.kv_dtype})",
             f"  prefix cache  {'on' if info.prefix_cache else 'off'}",
             "Ask it something:",
             f"  {curl}{shlex.quote(body)}",

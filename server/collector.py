@@ -12,32 +12,38 @@ class Collector:
     the last has come."""
 
     def __init__(self, count: int) -> None:
-        self._text: list[list[str]] = [[] for _ in range(count)]
-        self._tokens: list[list[int]] = [[] for _ in range(count)]
-        self._last: dict[int, Output] = {}
+        self._pieces: list[list[Output]] = [[] for _ in range(count)]
+        self._running = count
         self._done = threading.Event()
 
     def push(self, piece: Output) -> None:
         """Take a piece."""
-        self._text[piece.index].append(piece.text)
-        self._tokens[piece.index].extend(piece.token_ids)
+        self._pieces[piece.index].append(piece)
         if piece.finish_reason is not None:
-            self._last[piece.index] = piece
-            if len(self._last) == len(self._text):
+            self._running -= 1
+            if not self._running:
                 self._done.set()
 
     def wait(self) -> list[Completion]:
         """The whole answers, in the order of their numbers."""
         self._done.wait()
-        return [
-            Completion(
-                "".join(text),
-                tuple(tokens),
-                self._last[index].finish_reason or "",
-                self._last[index].usage,
-                self._last[index].error,
-                index,
-                self._last[index].score,
-            )
-            for index, (text, tokens) in enumerate(zip(self._text, self._tokens, strict=True))
-        ]
+        return [join(pieces) for pieces in self._pieces]
+
+
+def join(pieces: list[Output]) -> Completion:
+    """The whole answer, of which these are all pieces in order."""
+    first, last = pieces[0], pieces[-1]
+    logprobs = None
+    if first.logprobs is not None:
+        logprobs = tuple(each for piece in pieces for each in piece.logprobs or ())
+    return Completion(
+        "".join(piece.text for piece in pieces),
+        tuple(token for piece in pieces for token in piece.token_ids),
+        last.finish_reason or "",
+        last.usage,
+        last.error,
+        last.index,
+        last.score,
+        logprobs,
+        first.prompt_logprobs,
+    )

@@ -9,7 +9,14 @@ from typing import TypeVar
 
 from radix_engine.cache import RULES
 from scheduler import ORDERS, Limits
-from server.options import CacheOptions, EngineOptions
+from server.options import (
+    DTYPES,
+    KERNELS,
+    KV_DTYPES,
+    QUANTIZATIONS,
+    CacheOptions,
+    EngineOptions,
+)
 
 T = TypeVar("T", int, float)
 
@@ -45,6 +52,10 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
     engine = EngineOptions(
         model=values.model,
         dtype=values.dtype,
+        quantization=values.quantization,
+        kv_dtype=values.kv_dtype,
+        kernels=values.kernels,
+        exact=values.exact,
         kv_memory=values.kv_memory,
         threads=values.threads,
         cache=cache,
@@ -71,16 +82,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument(
         "--dtype",
-        choices=("auto", "bf16", "fp32"),
+        choices=DTYPES,
         default="auto",
-        help="of weights, K and V; auto is bf16 where the processor multiplies in it, else fp32 "
+        help="of the weights; auto is bf16 where the processor multiplies in it, else fp32 "
         "(default: auto)",
+    )
+    model.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="keep the weights in 8 or 4 bits: less memory, faster answers, a little less exact to "
+        "the model; of a .gguf file that is in 4 or 8 bits, its own (default: neither)",
+    )
+    model.add_argument(
+        "--kv-dtype",
+        choices=KV_DTYPES,
+        default="auto",
+        help="of K and V; int8 halves their memory at a small error; auto is as the "
+        "weights, when these are in bf16 or fp32 (default: auto)",
+    )
+    model.add_argument(
+        "--kernels",
+        choices=KERNELS,
+        default="auto",
+        help="what computes: kernels compiled at the first start for the processor's instructions, "
+        "or torch's own (default: the fastest that run here)",
+    )
+    model.add_argument(
+        "--exact",
+        action="store_true",
+        help="refuse to start where a cache hit could change the last bits of a result; the "
+        "compiled kernels never do, torch's may (default: start, and say so)",
     )
     model.add_argument(
         "--threads",
         type=_at_least(1, int),
         metavar="N",
-        help="threads of the model (default: the processors that this process may use)",
+        help="threads of the model, at most; fewer run while other processes are busy (default: "
+        "the processors that this process may use)",
     )
     memory = parser.add_argument_group("memory and cache")
     memory.add_argument(

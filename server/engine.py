@@ -17,8 +17,7 @@ from dataclasses import asdict, replace
 
 from radix_engine.cache import NodeDump
 from radix_engine.model.load import LoadProgress
-from radix_engine.model.runner import ModelRunner
-from radix_engine.model.weights import LoadedModel
+from radix_engine.model.served import ServedModel
 from scheduler import Limits, Scheduler
 from server.beam_search import BeamSearch
 from server.cache_choice import dump_of, make_cache
@@ -47,7 +46,7 @@ class Engine:
 
     def __init__(
         self,
-        model: LoadedModel,
+        model: ServedModel,
         text: TextCodec,
         num_blocks: int,
         *,
@@ -58,15 +57,18 @@ class Engine:
         fair: bool = False,
     ) -> None:
         options = cache or CacheOptions()
-        runner = ModelRunner(model, num_blocks, block_size)
+        runner = model.make_runner(num_blocks, block_size)
         self.text = text
         self.info = EngineInfo(
             model=model.name,
-            context_length=model.config.context_length,
+            context_length=model.context_length,
             block_size=block_size,
             num_blocks=num_blocks,
             kv_bytes_per_token=runner.memory.bytes_per_block // block_size,
-            dtype=str(model.dtype).removeprefix("torch."),
+            weights=model.weights,
+            kv_dtype=model.kv_dtype,
+            kernels=model.kernels,
+            exact=model.exact,
             prefix_cache=options.enabled,
             sampling=model.sampling,
         )
@@ -78,7 +80,7 @@ class Engine:
         unlimited = replace(limits, max_waiting=None)
         self._scheduler = Scheduler(self._cache, unlimited, order, fair=fair)
         self._intake = Intake(
-            self.info, text, model.eos_token_ids, model.config.vocab_size, limits.max_running
+            self.info, text, model.eos_token_ids, model.vocab_size, limits.max_running
         )
         self._loop = EngineLoop(Steps(self._scheduler, runner))
         self._draining = False

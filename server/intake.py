@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from radix_engine.cache import CacheMode
+from radix_engine.model.penalties import TokenCounts
 from radix_engine.model.sampling import seed_of_answer
 from scheduler import Request
 from server.answer import Answer
@@ -16,7 +17,8 @@ from server.beams import BeamRules
 from server.branches import branch_of
 from server.errors import RequestRefused
 from server.outputs import EngineInfo, GenerationParams, Output
-from server.text import TextCodec
+from server.prompt_scores import PromptScores
+from server.text import Detokenizer, TextCodec
 
 
 class Intake:
@@ -46,6 +48,7 @@ class Intake:
         self._check_length(prompt)
         self._check_tokens(prompt)
         self._check_width(prompt, params)
+        self._check_bias(params)
 
     def prepare(
         self,
@@ -60,10 +63,10 @@ class Intake:
         request = Request(
             self._next_id(),
             prompt,
-            min(params.max_tokens, room),
-            self._end_tokens,
+            max(1, min(params.max_tokens, room)),
+            frozenset() if params.ignore_eos else self._end_tokens,
             namespace=params.namespace,
-            mode=params.cache_mode if info.prefix_cache else CacheMode.BYPASS,
+            mode=self._mode(params),
             priority=params.priority,
             deadline=None if params.timeout_s is None else time.monotonic() + params.timeout_s,
         )
@@ -78,21 +81,44 @@ class Intake:
                 params.early_stopping,
             )
             return BeamSearch(request, rules, detokenizers, on_output, self._next_id)
-        sampling = params.sampling or info.sampling
+        return self._answers(request, params, detokenizers, on_output)
+
+    def _answers(
+        self,
+        request: Request,
+        params: GenerationParams,
+        detokenizers: Sequence[Detokenizer],
+        on_output: Callable[[Output], None],
+    ) -> list[Answer]:
+        sampling = params.sampling or self._info.sampling
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
+        counts = scores = None
+        if sampling.penalizes:
+            counts = TokenCounts(request.tokens if sampling.repetition_penalty != 1 else ())
+        if params.prompt_logprobs is not None:
+            scores = PromptScores(request.tokens[:], params.prompt_logprobs)
         return [
             Answer(
                 each,
+                params,
                 sampling,
                 seed_of_answer(seed, index),
-                params.stop,
                 detokenizers[index],
                 on_output,
                 request.request_id,
                 index,
+                counts=None if counts is None else counts.copy(),
+                scores=scores,
             )
             for index, each in enumerate((request, *request.branches))
         ]
+
+    def _mode(self, params: GenerationParams) -> CacheMode:
+        if not self._info.prefix_cache:
+            return CacheMode.BYPASS
+        mode = params.cache_mode
+        # Logits are wanted after all of the prompt's tokens, so all have to be computed.
+        return mode if params.prompt_logprobs is None else mode.without_reading
 
     def _check_length(self, prompt: Sequence[int]) -> None:
         info, length = self._info, len(prompt)
@@ -124,6 +150,16 @@ class Intake:
                 f"token {index} of the prompt is {token}; "
                 f"token ids must lie between 0 and {self._vocabulary - 1}",
                 param="prompt",
+            )
+
+    def _check_bias(self, params: GenerationParams) -> None:
+        biased = params.sampling.logit_bias if params.sampling is not None else {}
+        highest = max(biased, default=0)
+        if highest >= self._vocabulary:
+            raise RequestRefused(
+                f"logit_bias has token id {highest}; token ids must lie between 0 and "
+                f"{self._vocabulary - 1}",
+                param="logit_bias",
             )
 
     def _check_width(self, prompt: Sequence[int], params: GenerationParams) -> None:

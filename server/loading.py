@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 
 from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes, whole_blocks
-from radix_engine.model.config import read_config
-from radix_engine.model.linear import pick_dtype
-from radix_engine.model.load import LoadProgress, load_model
+from radix_engine.model.load import LoadProgress
+from radix_engine.model.served import ServedModel
 from radix_engine.model.source import resolve_model
-from radix_engine.model.weights import LoadedModel
+from server.model_choice import choose
 from server.options import BLOCK_SIZE, EngineOptions
 from server.text import TextCodec
 
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 class EngineParts:
     """What an engine is made of."""
 
-    model: LoadedModel
+    model: ServedModel
     text: TextCodec
     num_blocks: int
 
@@ -38,22 +37,22 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     Sets the process's number of torch threads. Raises ModelError or ValueError with a message for
     the user.
     """
-    torch.set_num_threads(options.threads or usable_processors())
-    dtype = pick_dtype(options.dtype)
+    threads = options.threads or usable_processors()
+    torch.set_num_threads(threads)
     folder = resolve_model(options.model, progress=logger.info)
-    config = read_config(folder.path)
-    per_token = config.kv_bytes_per_token(dtype)
+    choice = choose(folder, options, threads)
+    per_token = choice.kv_bytes_per_block // BLOCK_SIZE
 
     def kv_memory() -> int:
         available = available_memory_bytes()
-        return kv_memory_bytes(options.kv_memory, available, per_token, config.context_length)
+        return kv_memory_bytes(options.kv_memory, available, per_token, choice.context_length)
 
     kv_memory()  # what cannot be is refused before the weights are loaded
     with ThreadPoolExecutor(1) as pool:
-        text = pool.submit(TextCodec, folder.path, config.context_length)
-        model = load_model(folder, dtype, progress=progress)
+        text = pool.submit(TextCodec, folder.path, choice.context_length)
+        model = choice.load(progress)
         codec = text.result()
-    return EngineParts(model, codec, whole_blocks(kv_memory(), per_token * BLOCK_SIZE))
+    return EngineParts(model, codec, whole_blocks(kv_memory(), choice.kv_bytes_per_block))
 
 
 def usable_processors(root: Path = Path("/")) -> int:

@@ -9,6 +9,10 @@ from radix_engine.cache import RULES
 from scheduler import ORDERS, Limits
 
 BLOCK_SIZE = 16
+DTYPES = ("auto", "bf16", "fp32")
+QUANTIZATIONS = ("int8", "int4")
+KV_DTYPES = ("auto", "bf16", "fp32", "int8")
+KERNELS = ("auto", "amx", "avx512_bf16", "avx512", "avx2", "torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,23 @@ class CacheOptions:
 class EngineOptions:
     """What to serve and with what.
 
-    ``model``: a folder, a .gguf file or a hub id; None for the default model. ``dtype``: ``auto``
-    (bf16 where the processor computes it natively, else fp32), ``bf16`` or ``fp32``. ``kv_memory``:
+    ``model``: a folder, a .gguf file or a hub id; None for the default model. ``dtype`` of the
+    weights: ``auto`` (bf16 where the processor computes it natively, else fp32), ``bf16`` or
+    ``fp32``. ``quantization``: keep them in int8 or int4 in place of it. ``kv_dtype`` of K and V:
+    ``auto`` (as ``dtype``), bf16, fp32 or int8. ``kernels``: ``auto``, ``torch`` or a kind of
+    compiled kernels. ``exact``: refuse to start where a cache hit could change bits. ``kv_memory``:
     a size such as ``2GiB``, a share of the free memory such as ``25%``, or None for the default.
-    ``threads``: of the model; None for all processors this process may use. ``order``: which of the
-    waiting requests starts first: lpm, dfs, hrrn, fcfs or priority. ``fair``: tenants take turns.
+    ``threads``: of the model, at most; None for all processors this process may use. ``order``:
+    which of the waiting requests starts first: lpm, dfs, hrrn, fcfs or priority. ``fair``: tenants
+    take turns.
     """
 
     model: str | None = None
     dtype: str = "auto"
+    quantization: str | None = None
+    kv_dtype: str = "auto"
+    kernels: str = "auto"
+    exact: bool = False
     kv_memory: str | None = None
     threads: int | None = None
     cache: CacheOptions = field(default_factory=CacheOptions)
@@ -58,5 +70,15 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise ValueError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        for name, value, known in (
+            ("dtype", self.dtype, DTYPES),
+            ("quantization", self.quantization, (None, *QUANTIZATIONS)),
+            ("kv_dtype", self.kv_dtype, KV_DTYPES),
+            ("kernels", self.kernels, KERNELS),
+        ):
+            if value not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(map(str, known))}, not {value!r}"
+                )
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {self.threads}")

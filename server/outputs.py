@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
+from radix_engine.model.logprobs import MAX_TOP, TokenLogprob
 from radix_engine.model.sampling_params import SamplingParams
+
+PromptLogprobs = tuple[TokenLogprob | None, ...]
 
 MAX_ANSWERS = 128  # to one prompt
 MAX_PRIORITY = 1_000_000
@@ -18,13 +21,19 @@ class GenerationParams:
     """How to answer a prompt.
 
     ``max_tokens`` is a limit on generated tokens; it is lowered to what fits in the context and in
-    the KV memory, and the answer then ends with ``length``. ``sampling`` None is the model's own
+    the KV memory, and the answer then ends with ``length``. With 0 the prompt is computed and
+    stored, and that is all. ``sampling`` None is the model's own
     way (``EngineInfo.sampling``). ``stop`` strings end the answer and are not part of its text.
     ``namespace``: whose cached prefixes may be shared; ``cache_mode``: whether they are read, and
     whether this prompt's and answer's are stored. ``priority``: the higher, the earlier it starts
     where the engine's order is by priority, and the longer its prefix stays where eviction is.
     ``timeout_s``: seconds after which the answer ends as it is (``length``); one without a token
-    then is an error.
+    then is an error. ``ignore_eos``: go on past the model's end-of-text tokens.
+
+    ``logprobs``: each token of the answer with its log-probability and those of so many likeliest
+    ones (0 to 20); None: without. They are the model's own, before penalties, bias and temperature.
+    ``prompt_logprobs``: the same for the prompt's tokens, of which the first has none. All of the
+    prompt is computed for them, whatever is cached; what is computed is stored as ever.
 
     ``n``: answers to the prompt, which is computed once; each has its own random numbers, those of
     answer 0 are those of a lone answer.
@@ -34,8 +43,8 @@ class GenerationParams:
     of its tokens' log-probabilities over its length to the power of ``length_penalty``.
     ``early_stopping``: when the search is over once ``best_of`` answers have ended: True, at once;
     False, when the best unfinished answer, at its present length, is not better than the worst of
-    them; ``"never"``, when none can become better. Beam search takes no ``stop`` and no random
-    ``sampling``.
+    them; ``"never"``, when none can become better. Beam search takes no ``stop``, no log-
+    probabilities, and no ``sampling`` that is random or changes logits.
 
     Raises ValueError naming the field.
     """
@@ -52,6 +61,9 @@ class GenerationParams:
     early_stopping: bool | Literal["never"] = False
     priority: int = 0
     timeout_s: float | None = None
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is not int or abs(self.priority) > MAX_PRIORITY:
@@ -61,8 +73,12 @@ class GenerationParams:
             )
         if self.timeout_s is not None and not 0 < self.timeout_s < float("inf"):
             raise ValueError(f"timeout_s must be above 0 seconds, not {self.timeout_s!r}")
-        if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be a whole number from 1, not {self.max_tokens!r}")
+        if type(self.max_tokens) is not int or self.max_tokens < 0:
+            raise ValueError(f"max_tokens must be a whole number from 0, not {self.max_tokens!r}")
+        for name in ("logprobs", "prompt_logprobs"):
+            top = getattr(self, name)
+            if top is not None and (type(top) is not int or not 0 <= top <= MAX_TOP):
+                raise ValueError(f"{name} must be a whole number from 0 to {MAX_TOP}, not {top!r}")
         if not isinstance(self.stop, tuple) or not all(
             isinstance(text, str) and text for text in self.stop
         ):
@@ -93,10 +109,26 @@ class GenerationParams:
             raise ValueError(
                 f"early_stopping must be true, false or 'never', not {self.early_stopping!r}"
             )
-        if self.use_beam_search and self.stop:
+        if self.use_beam_search:
+            self._check_goes_with_beams()
+
+    def _check_goes_with_beams(self) -> None:
+        if self.stop:
             raise ValueError("stop must be empty with beam search, which looks at whole answers")
-        if self.use_beam_search and self.sampling is not None and not self.sampling.is_greedy:
+        if self.sampling is not None and not self.sampling.is_greedy:
             raise ValueError("sampling must be None or greedy with beam search: nothing is random")
+        if self.sampling is not None and self.sampling.changes_logits:
+            raise ValueError(
+                "sampling must have no penalties and no logit_bias with beam search, which ranks "
+                "answers by the model's own probabilities"
+            )
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} must be None with beam search")
+        if self.ignore_eos:
+            raise ValueError("ignore_eos must be False with beam search, which needs ends to rank")
+        if not self.max_tokens:
+            raise ValueError("max_tokens must be at least 1 with beam search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +149,9 @@ class Output:
     """One piece of a request's answer number ``index``: what is new since the piece before.
 
     ``finish_reason`` is None while the answer goes on, then ``stop``, ``length`` (also: its time is
-    over), ``abort`` or ``error``. ``score``: of an answer that a beam search found.
+    over), ``abort`` or ``error``. ``score``: of an answer that a beam search found. ``logprobs``:
+    one for each of ``token_ids``, if asked for. ``prompt_logprobs``: one for each token of the
+    prompt (None for the first), on the first piece only.
     """
 
     request_id: int
@@ -128,11 +162,14 @@ class Output:
     error: str | None = None
     index: int = 0
     score: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer: number ``index`` to its prompt. ``score``: where a beam search found it."""
+    """A whole answer: number ``index`` to its prompt. ``score``: where a beam search found it.
+    ``logprobs`` and ``prompt_logprobs``: see `Output`; None where they were not asked for."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -141,13 +178,16 @@ class Completion:
     error: str | None = None
     index: int = 0
     score: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What an engine serves and with which memory. Sizes in tokens, blocks and bytes as named.
 
-    ``sampling`` is how the model's makers recommend to choose its tokens.
+    ``weights``, ``kv_dtype``, ``kernels`` and ``exact``: see `ServedModel`. ``sampling`` is how the
+    model's makers recommend to choose its tokens.
     """
 
     model: str
@@ -155,7 +195,10 @@ class EngineInfo:
     block_size: int
     num_blocks: int
     kv_bytes_per_token: int
-    dtype: str
+    weights: str
+    kv_dtype: str
+    kernels: str
+    exact: bool
     prefix_cache: bool
     sampling: SamplingParams = SamplingParams()
 

@@ -11,10 +11,12 @@ from typing import Protocol
 import torch
 
 from radix_engine.model.batch import Span
-from radix_engine.model.sampling import SampleRow, not_finite, sample
+from radix_engine.model.logprobs import TokenLogprob
+from radix_engine.model.sampling import not_finite
 from scheduler import NewToken, Request, Scheduler, StepPlan
 from server.answer import Answer
 from server.beam_search import BeamSearch
+from server.choosing import Chosen, choose, num_logits, rows_of, score_prompts
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ class Forward(Protocol):
         """Copy the first rows of blocks: (source, target, rows)."""
 
     def forward(self, spans: list[Span]) -> torch.Tensor:
-        """Float32 logits [spans that want them, vocabulary]."""
+        """Float32 logits [rows that the spans want, vocabulary]."""
 
 
 class Steps:
@@ -94,10 +96,10 @@ class Steps:
             if plan.copies:  # branches forked off before this step: also if it computes nothing
                 self._model.copy_rows(plan.copies)
             results: list[NewToken] = []
-            searches: list[BeamSearch] = []
+            chosen = Chosen()
             if plan.spans:
-                plan, tokens, searches = self._compute(plan)
-                results = self._scheduler.commit(plan, tokens)
+                plan, chosen = self._compute(plan)
+                results = self._scheduler.commit(plan, chosen.tokens)
         except Exception as error:
             logger.exception("a step failed")
             if affected is None:
@@ -110,8 +112,10 @@ class Steps:
             answer = self._answers.get(new.request.request_id)
             if answer is not None:  # its receiver may have failed with another of its answers
                 with self._guard(answer.asked_id, answer):
-                    self._deliver(answer, new)
-        for search in searches:
+                    self._deliver(answer, new, chosen.logprobs.get(new.request.request_id))
+        for request in chosen.done:
+            self._end_after_prompt(request)
+        for search in chosen.searches:
             if search.is_ready:
                 with self._guard(search.asked_id):
                     self._advance(search)
@@ -140,55 +144,26 @@ class Steps:
                 )
         return plan.still_running
 
-    def _compute(self, plan: StepPlan) -> tuple[StepPlan, list[int | None], list[BeamSearch]]:
-        """Run the model and choose tokens, None for beams. Returns the plan without requests that
-        failed alone, the tokens, and the searches that have got logits."""
+    def _compute(self, plan: StepPlan) -> tuple[StepPlan, Chosen]:
+        """Run the model and choose tokens. Returns the plan without requests that failed alone."""
+        counts = [num_logits(span, self._answers) for span in plan.spans]
         logits = self._model.forward(
             [
-                Span(span.tokens, span.start, span.request.block_table, span.samples)
-                for span in plan.spans
+                Span(span.tokens, span.start, span.request.block_table, count)
+                for span, count in zip(plan.spans, counts, strict=True)
             ]
         )
-        sampling = plan.sampling
+        rows = rows_of(plan.spans, counts)
         broken = not_finite(logits)
         if broken:
-            failed = [sampling[row].request for row in broken]
+            failed = [r.span.request for r in rows if any(r.first <= b <= r.last for b in broken)]
             self._fail(failed, "the model's logits are not finite numbers")
             # Others may have stood on what these computed; they were sent back to start again.
             plan = plan.still_running
-            left = {span.request for span in plan.sampling}
-            logits = logits[[row for row, span in enumerate(sampling) if span.request in left]]
-            sampling = plan.sampling
-        tokens, searches = self._choose([span.request for span in sampling], logits)
-        return plan, tokens, searches
-
-    def _choose(
-        self, requests: Sequence[Request], logits: torch.Tensor
-    ) -> tuple[list[int | None], list[BeamSearch]]:
-        """A token for each request and each of its branches, which share its row of logits; None
-        for beams, whose searches get theirs."""
-        tokens: list[int | None] = []
-        places: list[int] = []
-        rows: list[int] = []
-        ways: list[SampleRow] = []
-        of_beams: dict[BeamSearch, list[int]] = {}
-        for row, request in enumerate(requests):
-            search = self._searches.get(request.request_id)
-            if search is not None:
-                of_beams.setdefault(search, []).append(row)
-                tokens.append(None)
-                continue
-            for each in (request, *request.branches):
-                places.append(len(tokens))
-                tokens.append(None)
-                rows.append(row)
-                ways.append(self._answers[each.request_id].sample_row())
-        drawn = sample(logits if rows == list(range(len(logits))) else logits[rows], ways)
-        for place, token in zip(places, drawn, strict=True):
-            tokens[place] = token
-        for search, own in of_beams.items():
-            search.take([requests[row] for row in own], logits[own])
-        return tokens, list(of_beams)
+            left = {span.request for span in plan.spans}
+            rows = [each for each in rows if each.span.request in left]
+        score_prompts(rows, logits, self._answers)
+        return plan, choose(rows, logits, self._answers, self._searches)
 
     def _check_books(self) -> None:
         """Whether every block still has one owner; what has not is set apart, and serving goes
@@ -201,13 +176,23 @@ class Steps:
             logger.critical("quarantined: %s", line)
         self._known_problem = self._scheduler.sum_problem()
 
-    def _deliver(self, answer: Answer, new: NewToken) -> None:
-        if answer.push(new.token, new.finish_reason):
+    def _deliver(self, answer: Answer, new: NewToken, logprob: TokenLogprob | None) -> None:
+        if answer.push(new.token, new.finish_reason, logprob):
             self._scheduler.finish(new.request)
         if answer.abandoned:
             self.end(answer.asked_id, "abort")
         elif answer.ended:
             self._forget(answer)
+
+    def _end_after_prompt(self, request: Request) -> None:
+        """The request's prompt is computed, and no answer is wanted."""
+        # Branches first: they would go on without the one that they are to fork off.
+        for each in (*reversed(request.branches), request):
+            answer = self._answers.get(each.request_id)
+            if answer is not None:
+                with self._guard(answer.asked_id, answer):
+                    self._scheduler.finish(each)
+                    self._end_answer(answer, "length")
 
     def _advance(self, search: BeamSearch) -> None:
         for beam in search.beams:

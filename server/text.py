@@ -12,6 +12,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerFast
 
 from server.errors import RequestRefused
+from server.token_text import TokenText, TokenTexts
 
 # A tokenizer may write a first token without the space that it would have inside a text, so the
 # decoder sees this many tokens of the prompt before the answer.
@@ -37,6 +38,7 @@ class TextCodec:
             self._tokenizer.no_padding()
         except (OSError, ValueError, AttributeError) as error:
             raise ValueError(f"no tokenizer can be read in {folder}: {error}") from error
+        self._token_texts = TokenTexts(self._tokenizer)
         self._context_length = context_length
         self._most_characters: int | None = None
         if context_length is not None and _keeps_every_character(self._tokenizer):
@@ -98,6 +100,10 @@ class TextCodec:
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+
+    def token_text(self, token: int) -> TokenText:
+        """How a token looks by itself."""
+        return self._token_texts[token]
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """Text for an answer to this prompt, token by token."""

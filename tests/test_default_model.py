@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from radix_engine.model.source import resolve_model
+from radix_engine.model.config import read_config
+from radix_engine.model.gguf_files import GGUFFiles
+from radix_engine.model.gguf_header import read_gguf_header
+from radix_engine.model.source import ModelFolder, resolve_model
 from server import Engine, EngineOptions, GenerationParams, SamplingParams
 
 pytestmark = pytest.mark.slow
@@ -45,13 +48,27 @@ the barometer, where it turns yellow in the light, and goes on writing down the 
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    return resolve_model(None).path
+def folder() -> ModelFolder:
+    return resolve_model(None)
 
 
 @pytest.fixture(scope="module")
-def engine(folder: Path) -> Iterator[Engine]:
-    options = EngineOptions(model=str(folder), dtype="fp32", kv_memory="512MiB")
+def reference(folder: ModelFolder) -> Any:
+    """The same file, read and dequantized by transformers."""
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    assert folder.weights is not None
+    return AutoModelForCausalLM.from_pretrained(
+        folder.weights.parent,
+        gguf_file=folder.weights.name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.float32,
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(folder: ModelFolder) -> Iterator[Engine]:
+    options = EngineOptions(model=str(folder.path), dtype="fp32", kv_memory="512MiB")
     with Engine.load(options) as loaded:
         yield loaded
 
@@ -63,16 +80,35 @@ def prompts(engine: Engine) -> list[list[int]]:
     return [tokens[3 * i : 3 * i + length] for i, length in enumerate(LENGTHS)]
 
 
-def test_greedy_answers_equal_transformers_cold_warm_and_in_one_batch(
-    engine: Engine, folder: Path, prompts: list[list[int]]
+def test_all_weights_equal_those_that_transformers_reads(
+    folder: ModelFolder, reference: Any
 ) -> None:
-    from transformers import AutoModelForCausalLM
+    assert folder.weights is not None
+    config, header = read_config(folder.path), read_gguf_header(folder.weights)
+    files = GGUFFiles(folder.weights, header, config)
+    weights = dict(reference.named_parameters())  # a tied head is not named again
+    assert len(weights) == len(header.tensors) == 272
+    for name, expected in weights.items():
+        if expected.ndim == 1:
+            assert torch.equal(files.vector(name, len(expected)), expected), name
+        else:
+            values = files.matrix(name, *expected.shape).dense(torch.float32)
+            assert torch.equal(values, expected), name
 
+
+def test_on_disk_is_little_more_than_the_file(folder: ModelFolder) -> None:
+    assert folder.weights is not None
+    size = sum(path.stat().st_size for path in folder.path.iterdir())
+    assert size < folder.weights.stat().st_size + 5_000_000 < 105_000_000
+
+
+def test_greedy_answers_equal_transformers_cold_warm_and_in_one_batch(
+    engine: Engine, reference: Any, prompts: list[list[int]]
+) -> None:
     assert [len(prompt) for prompt in prompts] == list(LENGTHS)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     expected = []
     for prompt in prompts:
-        ids = model.generate(
+        ids = reference.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
             max_new_tokens=NEW_TOKENS,
@@ -80,7 +116,6 @@ def test_greedy_answers_equal_transformers_cold_warm_and_in_one_batch(
             pad_token_id=0,
         )
         expected.append(tuple(ids[0, len(prompt) :].tolist()))
-    del model
 
     cold = [engine.generate([prompt], GREEDY)[0] for prompt in prompts]
     assert [answer.token_ids for answer in cold] == expected

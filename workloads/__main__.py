@@ -10,10 +10,12 @@ from workloads import (
     bench_scheduler,
     bench_startup,
     bench_tree,
+    cpu_options,
     measure_steps,
     sim_options,
 )
 from workloads.bench_agent import bench_agent
+from workloads.bench_cpu import bench_cpu
 from workloads.own_server import ending_on_signals
 from workloads.results import folder_problem
 from workloads.simulate import simulate_orders
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     agent = agent_options.add_parser(commands)
     bench_startup.add_parser(commands)
+    cpu = cpu_options.add_parser(commands)
     bench_tree.add_parser(commands)
     bench_scheduler.add_parser(commands)
     simulation = sim_options.add_parser(commands)
@@ -41,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         with ending_on_signals():
             if args.command == "bench-agent":
                 return bench_agent(agent_options.resolve(args, agent))
+            if args.command == cpu_options.NAME:
+                return bench_cpu(cpu_options.resolve(args, cpu))
             if args.command == bench_tree.NAME:
                 return bench_tree.bench_tree(args.output, args.leaves, args.seconds)
             if args.command == bench_scheduler.NAME:

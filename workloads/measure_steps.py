@@ -17,7 +17,7 @@ from workloads.sim_cost import attended_pairs, fit
 from workloads.step_file import MeasuredStep, write_steps
 
 if TYPE_CHECKING:
-    from radix_engine.model.weights import LoadedModel
+    from radix_engine.model.served import ServedModel
 
 NAME = "measure-steps"
 STEPS = 60
@@ -79,7 +79,7 @@ def measure_steps(model: str | None, count: int, seed: int, output: Path) -> int
 
     try:
         loaded = load_parts(EngineOptions(model=model)).model
-        longest = min(LONGEST_CONTEXT, loaded.config.context_length - MOST_PROMPT_TOKENS)
+        longest = min(LONGEST_CONTEXT, loaded.context_length - MOST_PROMPT_TOKENS)
         steps = random_steps(count, seed, longest)
     except (ModelError, ValueError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
@@ -130,15 +130,16 @@ def shape_of(parts: list[Part], seconds: float) -> MeasuredStep:
     )
 
 
-def _timed(loaded: LoadedModel, steps: list[list[Part]], seed: int) -> list[MeasuredStep]:
+def _timed(loaded: ServedModel, steps: list[list[Part]], seed: int) -> list[MeasuredStep]:
     from radix_engine.model.batch import Span
-    from radix_engine.model.runner import ModelRunner
 
     most = max(sum(_blocks(part) for part in parts) for parts in steps)
-    runner = ModelRunner(loaded, most, BLOCK_SIZE)
-    for layer in runner.memory.layers:
-        layer.uniform_(-1.0, 1.0)  # memory that was never written is read faster
+    runner = loaded.make_runner(most, BLOCK_SIZE)
     rng = Random(f"tokens {seed}")
+    # Memory that was never written is read faster.
+    first = [rng.randrange(loaded.vocab_size) for _ in range(BLOCK_SIZE)]
+    runner.forward([Span(first, 0, [0], 0)])
+    runner.copy_rows([(0, block, BLOCK_SIZE) for block in range(1, most)])
 
     def spans(parts: list[Part]) -> list[Span]:
         # Blocks in random order, as a pool in use hands them out.
@@ -146,8 +147,8 @@ def _timed(loaded: LoadedModel, steps: list[list[Part]], seed: int) -> list[Meas
         made = []
         for part in parts:
             table = [free.pop() for _ in range(_blocks(part))]
-            ids = [rng.randrange(loaded.config.vocab_size) for _ in range(part.tokens)]
-            made.append(Span(ids, part.start, table, True))
+            ids = [rng.randrange(loaded.vocab_size) for _ in range(part.tokens)]
+            made.append(Span(ids, part.start, table, 1))
         return made
 
     runner.forward(spans(max(steps, key=lambda parts: sum(part.tokens for part in parts))))

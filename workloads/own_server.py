@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +53,19 @@ def server_command(port: int, options: Sequence[str]) -> list[str]:
 
 @contextmanager
 def own_server(
-    command: Sequence[str], port: int, log: Path, poll_s: float = 0.1
+    command: Sequence[str],
+    port: int,
+    log: Path,
+    poll_s: float = 0.1,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[RunningServer]:
     """Run a server for the length of a with block.
 
-    Its output goes to ``log``. It is ready at the first 200 of /health, asked every ``poll_s``
-    seconds; ``ready_s`` is the time from starting the process to then. On the way out, by whatever
-    way, it gets SIGTERM and, if it is still there after 20 s, SIGKILL with all it started. Raises
-    ServerFailed with the log's end if it ends before it is ready or takes longer than 15 minutes.
+    Its output goes to ``log``; ``environment`` is its own, None for this process's. It is ready at
+    the first 200 of /health, asked every ``poll_s`` seconds; ``ready_s`` is the time from starting
+    the process to then. On the way out, by whatever way, it gets SIGTERM and, if it is still there
+    after 20 s, SIGKILL with all it started. Raises ServerFailed with the log's end if it ends
+    before it is ready or takes longer than 15 minutes.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     url = f"http://127.0.0.1:{port}"
@@ -73,6 +78,7 @@ def own_server(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=environment,
             start_new_session=True,
         )
         try:

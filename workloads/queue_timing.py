@@ -116,7 +116,7 @@ def decode_times(steps: int) -> dict[str, list[float]]:
         planned = perf_counter()
         flatten(
             [
-                Span(span.tokens, span.start, span.request.block_table, span.samples)
+                Span(span.tokens, span.start, span.request.block_table, int(span.samples))
                 for span in plan.spans
             ]
         )

@@ -34,7 +34,15 @@ class AttentionPlan(Protocol):
     """The attention of one step; good for that step only."""
 
     def attend(
-        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
     ) -> torch.Tensor:
         """Write this step's K and V into their blocks, then attend.
 
@@ -42,6 +50,11 @@ class AttentionPlan(Protocol):
         all spans one after another, rotated already. Returns [tokens, heads, head_dim]. A query
         sees its own position and all before it. All K and V of the step are written before any is
         read, so a span may read a block that another span of the same step fills.
+
+        Scores are queries times keys times ``scale`` (None: head_dim ** -0.5). With a ``window`` a
+        query at position p sees the keys at p - window + 1 to p only, and nothing before the window
+        of a span's first query is read. With a ``softcap`` c a score s becomes c * tanh(s / c).
+        Raises ValueError for a window below 1 or a cap that is not above 0.
         """
         ...
 

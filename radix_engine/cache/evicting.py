@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from radix_engine.cache.block_hash import HASH_BYTES
+from radix_engine.cache.hash_chain import chain_before
 from radix_engine.cache.node import Node, ghost_blocks
 from radix_engine.cache.reason import Cause
-from radix_engine.cache.storing import chain_before
 from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
 # Leaves that one call of ``expire`` looks at, so that no single call takes long.
 _MOST_EXPIRED = 32
+
+_CAPACITY = Cause.CAPACITY  # Python 3.11 finds a member by a function that is written in Python
 
 
 def allocate(tree: Tree, count: int) -> array[int] | None:
@@ -31,7 +33,7 @@ def evict(tree: Tree, count: int) -> int:
     """Take up to ``count`` unpinned blocks back; see `PrefixCache.evict`."""
     now = tree.clock()
     victims = iter(partial(tree.leaves.victim, now), None)
-    freed = _take(tree, victims, count, Cause.CAPACITY, now)
+    freed = _take(tree, victims, count, _CAPACITY, now)
     tree.counters.evicted_blocks += freed
     return freed
 
@@ -89,7 +91,7 @@ def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: fl
     freed = token_array()
     left = count
     # What capacity did not take would be gone whatever the size of the memory.
-    by_capacity = cause is Cause.CAPACITY
+    by_capacity = cause is _CAPACITY
     for leaf in victims if left > 0 else ():
         blocks = leaf.blocks
         taken = len(blocks)

@@ -11,6 +11,8 @@ from radix_engine.cache.tree import Tree, shared_tokens_bytes, usable
 # How far down a branch that does not fork its length is looked for.
 _MOST_EDGES = 64
 
+_CAPACITY = Cause.CAPACITY  # Python 3.11 finds a member by a function that is written in Python
+
 
 def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) -> MatchEnd:
     """The reason, and where. Cost: that of a look-up among a node's children, at most."""
@@ -25,7 +27,8 @@ def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) ->
     storable = count - count % size
     if most and (position >= most or 0 < storable <= position):
         return MatchEnd(Reason.FULL, position)
-    if most and _next_in_flight(tree, match, tokens, most):
+    shared, branch, in_flight = _next_block(tree, match, tokens)
+    if most and in_flight > shared:  # it cannot be copied from yet
         return MatchEnd(Reason.IN_FLIGHT, position)
     at = position - match.copy_rows
     lost = min(most, match.seen_node.start + match.seen_bytes // TOKEN_BYTES) - at
@@ -34,7 +37,8 @@ def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) ->
     too_short = not most or not storable
     if not too_short and _elsewhere(tree, match, tokens, at):
         return MatchEnd(Reason.NAMESPACE, position)
-    shared, branch = _left_branch(tree, match, tokens, at)
+    if branch is None:
+        branch = _any_branch(tree, match)
     if too_short or (at == 0 and shared > 0 and not position):
         return MatchEnd(Reason.SHORT, max(position, shared))
     if branch is not None and at + shared > 0:
@@ -53,7 +57,8 @@ def record_reuse(tree: Tree, match: Match) -> None:
     node = match.seen_node
     end = min(most, node.start + match.seen_bytes // TOKEN_BYTES)
     while node.parent is not None and not node.pins:
-        if node.cause not in (None, Cause.CAPACITY) and len(node.blocks) * size < end - node.start:
+        cause = node.cause
+        if cause and cause is not _CAPACITY and len(node.blocks) * size < end - node.start:
             groups.clear()  # it would be gone whatever the size, and what follows it
             end = node.start + len(node.blocks) * size
         if end > node.start:
@@ -64,21 +69,42 @@ def record_reuse(tree: Tree, match: Match) -> None:
     tree.curve.record(match.prompt_tokens, size, end // size, groups)
 
 
-def _next_in_flight(tree: Tree, match: Match, tokens: bytes, most: int) -> bool:
-    """Whether a block in flight, which cannot be copied from yet, shares more of the prompt's next
-    tokens than what is computed does."""
-    if not tree.pool.in_flight_blocks or not _goes_on_in_own(match):
-        return False
-    node, step = match.node, tree.block_bytes
-    at = (match.num_tokens - match.copy_rows) * TOKEN_BYTES
-    block = tokens[at : min(at + step, most * TOKEN_BYTES)]
-    inside = match.inside_bytes
-    if inside == len(node.run):
-        computed = tree.nearest_child(node, block)
-        return tree.shared_in_flight(node, block) > (computed[1] if computed else 0)
-    if not len(node.blocks) - node.in_flight <= inside // step < len(node.blocks):
-        return False
-    return shared_tokens_bytes(block, bytes(node.run[inside : inside + step])) > 0
+def _next_block(tree: Tree, match: Match, tokens: bytes) -> tuple[int, Node | None, int]:
+    """What is stored after the matched blocks, compared with how the prompt goes on: how many
+    tokens it shares with a computed block, and the branch which that is of; how many with a block
+    in flight. Nothing below a public path that is not the namespace's own."""
+    if not _goes_on_in_own(match):
+        return 0, None, 0
+    node, step, inside = match.node, tree.block_bytes, match.inside_bytes
+    start = (match.num_tokens - match.copy_rows) * TOKEN_BYTES
+    block = tokens[start : min(start + step, len(tokens) - TOKEN_BYTES)]  # never the last token
+    if inside < len(node.run):
+        index = inside // step
+        if index >= len(node.blocks):
+            return 0, None, 0
+        following = bytes(node.run[inside : inside + step])
+        same = shared_tokens_bytes(block, following) // TOKEN_BYTES
+        if index >= len(node.blocks) - node.in_flight:
+            return 0, None, same
+        return same, node, 0
+    in_flight = 0
+    if tree.pool.in_flight_blocks:
+        in_flight = tree.shared_in_flight(node, block) // TOKEN_BYTES
+    computed = tree.nearest_child(node, block)
+    if computed is None:
+        return 0, None, in_flight
+    return computed[1] // TOKEN_BYTES, computed[0], in_flight
+
+
+def _any_branch(tree: Tree, match: Match) -> Node | None:
+    """A stored branch that the prompt left without sharing anything of it: the one used last, or
+    the first. None below a public path that is not the namespace's own."""
+    node = match.node
+    if match.inside_bytes < len(node.run) or not _goes_on_in_own(match):
+        return None
+    if usable(node.hot):
+        return node.hot
+    return next(iter(tree.some_children(node, 1)), None)
 
 
 def _goes_on_in_own(match: Match) -> bool:
@@ -114,32 +140,11 @@ def _elsewhere(tree: Tree, match: Match, tokens: bytes, at: int) -> bool:
     return heads[(id(base), tokens[start : start + tree.block_bytes])] > 0
 
 
-def _left_branch(tree: Tree, match: Match, tokens: bytes, at: int) -> tuple[int, Node | None]:
-    """How many tokens the prompt shares with a stored branch beyond the matched blocks, and that
-    branch. Nothing below a public path that is not the namespace's own."""
-    if not _goes_on_in_own(match):
-        return 0, None
-    node, step = match.node, tree.block_bytes
-    start = at * TOKEN_BYTES
-    block = tokens[start : min(start + step, len(tokens) - TOKEN_BYTES)]  # never the last token
-    if match.inside_bytes < len(node.run):
-        if match.inside_bytes >= (len(node.blocks) - node.in_flight) * step:
-            return 0, None
-        following = bytes(node.run[match.inside_bytes : match.inside_bytes + step])
-        return shared_tokens_bytes(block, following) // TOKEN_BYTES, node
-    found = tree.nearest_child(node, block)
-    if found is not None:
-        return found[1] // TOKEN_BYTES, found[0]
-    if usable(node.hot):
-        return 0, node.hot
-    return 0, next(iter(tree.some_children(node, 1)), None)
-
-
 def _branch_end(tree: Tree, node: Node) -> int:
     """Where a stored branch ends or forks, in tokens from the root; other namespaces that continue
     it are no forks."""
     for _ in range(_MOST_EDGES):
-        children = tree.some_children(node, 2)
+        children = tree.some_children(node, 2) if node.children else []
         if len(children) != 1:
             break
         node = children[0]

@@ -13,11 +13,11 @@ import logging
 
 from radix_engine.cache.block_pool import OwnershipError
 from radix_engine.cache.evicting import take_out_of_use
+from radix_engine.cache.hash_chain import tell_stored
 from radix_engine.cache.lease import Lease
 from radix_engine.cache.leasing import free_blocks, give_back, path_to, top_of
 from radix_engine.cache.node import Node, first_block, new_namespace, new_root
 from radix_engine.cache.payload import check_payload, end_with
-from radix_engine.cache.storing import tell_stored
 from radix_engine.cache.token_run import token_array
 from radix_engine.cache.tree import Tree
 
@@ -51,8 +51,8 @@ def commit(tree: Tree, lease: Lease, payload: bytes) -> None:
         node.in_flight = 0
         node.cause = None
         if attached:
-            tree.note(node)
             if not computed:
+                tree.child_computed(node)
                 tree.count_head(node, 1)
             tell_stored(tree, node, computed)
     lease.in_flight_tokens = 0

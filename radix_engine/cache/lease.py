@@ -79,11 +79,12 @@ class Lease:
         edges = []
         node: Node | None = self.node
         while node is not None:
-            edges.append(node.blocks)
+            if node.blocks:
+                edges.append(node.blocks)
             node = node.parent
-        table = token_array()
-        for blocks in reversed(edges):
-            table.extend(blocks)
+        table = edges.pop()[:] if edges else token_array()
+        while edges:
+            table += edges.pop()
         return table
 
     def payload(self) -> bytes:

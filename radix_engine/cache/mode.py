@@ -6,19 +6,29 @@ from enum import Enum
 
 
 class CacheMode(Enum):
-    """``DEFAULT`` reads and stores, ``READ_ONLY`` may hit and stores nothing, ``BYPASS`` does
-    neither."""
+    """``DEFAULT`` reads and stores, ``READ_ONLY`` may hit and stores nothing, ``WRITE_ONLY``
+    computes all of its prompt and stores it, ``BYPASS`` does neither.
 
-    DEFAULT = "default"
-    READ_ONLY = "read-only"
-    BYPASS = "bypass"
+    ``reads``: whether the request may be served from the cache. ``stores``: whether others may be
+    served from what it computes.
+    """
+
+    reads: bool
+    stores: bool
+
+    def __new__(cls, value: str, reads: bool, stores: bool) -> CacheMode:
+        mode = object.__new__(cls)
+        mode._value_ = value
+        # Not properties: every look-up asks, and these cost a tenth.
+        mode.reads, mode.stores = reads, stores
+        return mode
+
+    DEFAULT = ("default", True, True)
+    READ_ONLY = ("read-only", True, False)
+    WRITE_ONLY = ("write-only", False, True)
+    BYPASS = ("bypass", False, False)
 
     @property
-    def reads(self) -> bool:
-        """Whether the request may be served from the cache."""
-        return self is not CacheMode.BYPASS
-
-    @property
-    def stores(self) -> bool:
-        """Whether others may be served from what the request computes."""
-        return self is CacheMode.DEFAULT
+    def without_reading(self) -> CacheMode:
+        """The mode that stores as this one does and reads nothing."""
+        return CacheMode.WRITE_ONLY if self.stores else CacheMode.BYPASS

@@ -110,7 +110,7 @@ class PrefixCache(CacheState):
 
     def account(self, match: Match, tokens: bytes) -> MatchEnd:
         """Why the match ended where it did; counts it, once a request, before its lease."""
-        end = self.explain(match, tokens)
+        end = explain(self._tree, match, tokens, partial_blocks=self.partial_blocks)
         self.ends[end.reason] += 1
         record_reuse(self._tree, match)
         return end

@@ -9,6 +9,8 @@ from typing import NamedTuple
 class Reason(Enum):
     """The first that applies is given."""
 
+    __hash__ = object.__hash__  # Enum's own is a Python function, and reasons are counted
+
     BYPASSED = "bypassed"  # the request does not read the cache
     FULL = "full"  # all that can be cached is: the last token is always computed
     IN_FLIGHT = "in_flight"  # another request is computing what comes next

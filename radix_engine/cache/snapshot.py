@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.events import ALL, EventStream, Snapshot, Stored
+from radix_engine.cache.hash_chain import chain_before
 from radix_engine.cache.namespace import Namespace
-from radix_engine.cache.storing import chain_before
 from radix_engine.cache.tree import Tree
 
 Entry = tuple[Namespace, bytes, bytes, Sequence[int], bytes]

@@ -15,11 +15,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from radix_engine.cache.block_hash import HASH_BYTES, chain_start, continuation_start
 from radix_engine.cache.block_pool import OwnershipError
+from radix_engine.cache.hash_chain import tell_stored
 from radix_engine.cache.lease import Lease
 from radix_engine.cache.leasing import pin_step, top_of
-from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import Node, ghost_blocks
 from radix_engine.cache.payload import MISSING_PAYLOAD, check_payload, end_with, fill
 from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes, token_array
@@ -40,12 +39,18 @@ def publish(tree: Tree, lease: Lease, run: bytes, blocks: array[int], payload: b
     if not run:
         return token_array()
     tree.pool.publish(blocks)  # refuses before anything has changed
+    below = _start(lease)
+    is_new = below is lease.node and run[: tree.block_bytes] not in below.children
+    if is_new and not 0 < _to_boundary(lease) < len(run):
+        end = _append(tree, lease, lease.node, run, blocks, payload, in_flight=False)
+        _cover(tree, lease, end, len(run) // TOKEN_BYTES)
+        return blocks
     store = _Store(tree, lease, in_flight=False)
     for start, part in _parts(tree, lease, run):
         first = start // tree.block_bytes
         count = len(part) // tree.block_bytes
         store.add(part, blocks[first : first + count], payload[start : start + len(part)])
-    store.finish(len(run) // TOKEN_BYTES)
+    _cover(tree, lease, store.node, len(run) // TOKEN_BYTES)
     if store.duplicates:
         tree.counters.duplicate_blocks += len(store.duplicates)
         tree.pool.free_from_tree(store.duplicates)
@@ -57,16 +62,20 @@ def announce(tree: Tree, lease: Lease, run: bytes, blocks: array[int]) -> bool:
     check(tree, lease, run, blocks)
     if not run or lease.root is not tree.root:
         return False
-    parts = list(_parts(tree, lease, run))
-    if len(parts) > 1 or _next_is_stored(tree, lease, run):
+    below = _start(lease)
+    child = None if below is None else below.children.get(run[: tree.block_bytes])
+    if 0 < _to_boundary(lease) < len(run) or (child is not None and child.blocks):
         return False
     if tree.pool.before_quarantined(blocks) < len(blocks):
         return False
     tree.pool.announce(blocks)
-    store = _Store(tree, lease, in_flight=True)
-    store.add(run, blocks, b"")
     tokens = len(run) // TOKEN_BYTES
-    store.finish(tokens)
+    if below is lease.node and child is None:
+        _cover(tree, lease, _append(tree, lease, below, run, blocks, b"", in_flight=True), tokens)
+    else:
+        store = _Store(tree, lease, in_flight=True)
+        store.add(run, blocks, b"")
+        _cover(tree, lease, store.node, tokens)
     lease.in_flight_tokens += tokens
     return True
 
@@ -91,7 +100,6 @@ class _Store:
         self.tree = tree
         self.lease = lease
         self.in_flight = in_flight
-        self.attached = lease.root is tree.root
         self.node = lease.node
         self.position = lease.num_tokens
         self.table = token_array()
@@ -123,19 +131,13 @@ class _Store:
             node = child
             at += shared
         if at < len(run):
-            node = self._extend(node, run[at:], blocks[at // step :], payload[at:])
+            rest = blocks[at // step :]
+            self.table.extend(rest)
+            node = _append(
+                tree, self.lease, node, run[at:], rest, payload[at:], in_flight=self.in_flight
+            )
         self.node = node
         self.position += len(run) // TOKEN_BYTES
-
-    def finish(self, tokens: int) -> None:
-        """The lease covers what was stored."""
-        tree, lease = self.tree, self.lease
-        lease.node = self.node
-        lease.num_tokens += tokens
-        tree.version += 1
-        tree.leaves.rule.accessed(self.node, lease.priority, tree.clock())
-        if not self.attached and lease.root not in tree.detached:
-            tree.detached.append(lease.root)
 
     def _enter(self) -> Node:
         """The node below which the next tokens belong: a namespace's, where one begins here."""
@@ -166,84 +168,72 @@ class _Store:
             node.hits = node.rank = 0  # for the eviction rule it is a new one
             tree.child_stored(node)
         if not self.in_flight:
-            self._computed(node, first)
+            _computed(tree, self.lease, node, first)
         self.table.extend(blocks)
 
-    def _extend(self, node: Node, run: bytes, blocks: array[int], payload: bytes) -> Node:
-        """A new run, pinned by this lease, below ``node``; or ``node`` made longer, where the lease
-        alone ends there and nothing hangs below."""
-        tree, lease = self.tree, self.lease
-        self.table.extend(blocks)
-        if (
-            node is lease.node
-            and node.pins == 1
-            and node.run
-            and not node.children
-            and not node.retained
-            and node.cause is None  # a ghost that is in flight again may become one again, alone
-        ):
-            if node.payload or payload:
-                missing = MISSING_PAYLOAD * (len(run) // TOKEN_BYTES)
-                end_with(node, len(node.run), payload or missing)
-            if isinstance(node.run, bytes):
-                node.run = bytearray(node.run)
-            node.run += run
-            first = len(node.blocks)
-            node.blocks.extend(blocks)
-            if self.in_flight:
-                node.in_flight += len(blocks)
-            else:
-                self._computed(node, first)
-            return node
-        child = tree.add_child(node, run, blocks, len(blocks) if self.in_flight else 0)
-        child.pins = 1
-        child.payload = payload
-        if not self.in_flight:
-            self._computed(child, 0)
-        return child
 
-    def _computed(self, node: Node, first: int) -> None:
-        """The blocks of a node from index ``first`` on are stored, and computed."""
-        if self.attached:
-            if not first:
-                self.tree.count_head(node, 1)
-            tell_stored(self.tree, node, first)
-
-
-def tell_stored(tree: Tree, node: Node, first: int) -> None:
-    """The blocks of a node from index ``first`` on are computed: an event, if anyone listens."""
-    hub = tree.events
-    if hub is None:
-        return
-    namespace, parent = chain_before(node)
-    if node.hashes:
-        parent = node.hashes[-HASH_BYTES:]
-    step = tree.block_bytes
-    run = bytes(node.run[first * step : len(node.blocks) * step])
-    node.hashes += hub.stored(namespace, parent, run, node.blocks[first:])
+def _append(
+    tree: Tree,
+    lease: Lease,
+    node: Node,
+    run: bytes,
+    blocks: array[int],
+    payload: bytes,
+    *,
+    in_flight: bool,
+) -> Node:
+    """A new run, pinned by this lease, below ``node``, where nothing begins like it; or ``node``
+    made longer, where the lease alone ends there and nothing hangs below."""
+    if (
+        node is lease.node
+        and node.pins == 1
+        and node.run
+        and not node.children
+        and not node.retained
+        and node.cause is None  # a ghost that is in flight again may become one again, alone
+    ):
+        if node.payload or payload:
+            missing = MISSING_PAYLOAD * (len(run) // TOKEN_BYTES)
+            end_with(node, len(node.run), payload or missing)
+        if isinstance(node.run, bytes):
+            node.run = bytearray(node.run)
+        node.run += run
+        first = len(node.blocks)
+        node.blocks.extend(blocks)
+        if in_flight:
+            node.in_flight += len(blocks)
+        else:
+            _computed(tree, lease, node, first)
+        return node
+    child = tree.add_child(node, run, blocks[:], len(blocks) if in_flight else 0)
+    child.pins = 1
+    child.payload = payload
+    if not in_flight:
+        _computed(tree, lease, child, 0)
+    return child
 
 
-def chain_before(node: Node) -> tuple[Namespace, bytes]:
-    """A node's namespace, and the hash that its first block's is chained to. Cost: O(depth)."""
-    parent = node.parent
-    assert parent is not None
-    above: Node | None = parent
-    while above is not None and above.namespace is None:
-        above = above.parent
-    assert above is not None
-    namespace = above.namespace
-    assert namespace is not None
-    if parent is not above:
-        return namespace, parent.hashes[-HASH_BYTES:]
-    public = parent.parent
-    if public is None or public.parent is None:
-        return namespace, chain_start(namespace)
-    return namespace, continuation_start(public.hashes[-HASH_BYTES:], namespace)
+def _cover(tree: Tree, lease: Lease, end: Node, tokens: int) -> None:
+    """The lease covers ``tokens`` more, down to ``end``."""
+    lease.node = end
+    lease.num_tokens += tokens
+    tree.version += 1
+    tree.leaves.rule.accessed(end, lease.priority, tree.clock())
+    if lease.root is not tree.root and lease.root not in tree.detached:
+        tree.detached.append(lease.root)
+
+
+def _computed(tree: Tree, lease: Lease, node: Node, first: int) -> None:
+    """The blocks of a node from index ``first`` on are stored, and computed."""
+    if lease.root is tree.root:
+        if not first:
+            tree.count_head(node, 1)
+        tell_stored(tree, node, first)
 
 
 def _parts(tree: Tree, lease: Lease, run: bytes) -> Iterator[tuple[int, bytes]]:
     """The run cut where the public path ends; each part with its place in the run, in bytes."""
-    boundary = (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
+    boundary = _to_boundary(lease)
     if 0 < boundary < len(run):
         yield 0, run[:boundary]
         yield boundary, run[boundary:]
@@ -251,7 +241,12 @@ def _parts(tree: Tree, lease: Lease, run: bytes) -> Iterator[tuple[int, bytes]]:
         yield 0, run
 
 
-def _start(tree: Tree, lease: Lease) -> Node | None:
+def _to_boundary(lease: Lease) -> int:
+    """Bytes from the end of a lease to that of the public path; negative beyond it."""
+    return (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
+
+
+def _start(lease: Lease) -> Node | None:
     """Where the next tokens are looked for, if there is such a place already."""
     if lease.num_tokens == lease.public_tokens:
         return lease.node.children.get(lease.namespace.key)
@@ -260,17 +255,11 @@ def _start(tree: Tree, lease: Lease) -> Node | None:
     return lease.node
 
 
-def _next_is_stored(tree: Tree, lease: Lease, run: bytes) -> bool:
-    start = _start(tree, lease)
-    child = None if start is None else start.children.get(run[: tree.block_bytes])
-    return child is not None and bool(child.blocks)
-
-
 def _storable(tree: Tree, lease: Lease, run: bytes) -> int:
     """How many blocks of the run come before one that another request has in flight, or that is
     stored and in quarantine."""
-    node, at, step = _start(tree, lease), 0, tree.block_bytes
-    boundary = (lease.public_tokens - lease.num_tokens) * TOKEN_BYTES
+    node, at, step = _start(lease), 0, tree.block_bytes
+    boundary = _to_boundary(lease)
     while node is not None and at < len(run):
         if at and at == boundary:
             node = node.children.get(lease.namespace.key)

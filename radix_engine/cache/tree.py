@@ -108,9 +108,12 @@ class Tree:
         return child
 
     def child_stored(self, node: Node) -> None:
-        """A node got its first block. Its parent is pinned."""
-        self.note(node)
+        """A node got its first block, computed or in flight. Its parent is pinned."""
         parent = node.parent
+        if parent is not None:
+            order = parent.order if usable(node) else parent.in_flight_order
+            if order is not None:
+                order.note(first_block(node, self.block_bytes))
         while parent is not None:
             parent.stored_children += 1
             if parent.run or parent.stored_children > 1:
@@ -122,12 +125,11 @@ class Tree:
         parent = node.parent
         if node.spared:
             self._spare_above(node)
-        if parent is not None:
-            order, in_flight_order = parent.order, parent.in_flight_order
-            if order is not None:
-                order.note_gone(first_block(node, self.block_bytes))
-            if in_flight_order is not None:
-                in_flight_order.note_gone(first_block(node, self.block_bytes))
+        if parent is not None and (parent.order or parent.in_flight_order) is not None:
+            key = first_block(node, self.block_bytes)
+            for order in (parent.order, parent.in_flight_order):
+                if order is not None:
+                    order.note_gone(key)
         while parent is not None:
             parent.stored_children -= 1
             if parent.stored_children:
@@ -182,15 +184,16 @@ class Tree:
                 nodes.append(node)
         return nodes[::-1]
 
-    def note(self, node: Node) -> None:
-        """The node's first block has come, gone, or been computed."""
+    def child_computed(self, node: Node) -> None:
+        """A node's first block, which was in flight, has been computed."""
         parent = node.parent
         if parent is None or (parent.order is None and parent.in_flight_order is None):
             return
         key = first_block(node, self.block_bytes)
-        for order in (parent.order, parent.in_flight_order):
-            if order is not None:
-                order.note(key)
+        if parent.order is not None:
+            parent.order.note(key)
+        if parent.in_flight_order is not None:
+            parent.in_flight_order.note_gone(key)
 
     def nearest_child(self, node: Node, block: bytes) -> tuple[Node, int] | None:
         """The usable child that shares most leading tokens with ``block``; and bytes shared.

@@ -65,7 +65,7 @@ def find(
     if (
         near is not None
         and not (public_bytes or near.public_tokens)
-        and near.namespace == namespace
+        and (near.namespace is namespace or near.namespace == namespace)
     ):
         start = _still_there(tree, near, shared_tokens)
     if start is None:
@@ -86,7 +86,9 @@ def find(
             seen, seen_bytes = node, inside  # else the last block was evicted
     # Ghosts are only at the end of a path: go back to where blocks are.
     stored = len(node.blocks) * block_bytes
-    while node.parent is not None and (inside > stored or _hangs_on_ghosts(node, block_bytes)):
+    while node.parent is not None and (
+        inside > stored or (not node.run and _hangs_on_ghosts(node.parent, block_bytes))
+    ):
         at -= inside - stored
         if stored:
             inside = stored
@@ -165,10 +167,9 @@ def _known(
     return descend(start, tokens, 0, tree.block_bytes)
 
 
-def _hangs_on_ghosts(node: Node, block_bytes: int) -> bool:
-    """Whether this is a namespace below a public path that is not wholly in memory."""
-    parent = node.parent
-    return not node.run and parent is not None and ghost_blocks(parent, block_bytes) > 0
+def _hangs_on_ghosts(above: Node, block_bytes: int) -> bool:
+    """Whether what is above a namespace is a public path that is not wholly in memory."""
+    return ghost_blocks(above, block_bytes) > 0
 
 
 def _before_quarantined(tree: Tree, node: Node, inside: int, at: int) -> tuple[Node, int, int]:

@@ -46,8 +46,28 @@ class KVMemory:
         self.device = torch.device("cpu") if device is None else device
         shape = (num_blocks, 2, block_size, num_kv_heads, head_dim)
         self.layers: tuple[torch.Tensor, ...] = tuple(
-            _zeros(shape, dtype, self.device) for _ in range(num_layers)
+            zeroed_memory(shape, dtype, self.device) for _ in range(num_layers)
         )
+
+    @classmethod
+    def of_layers(
+        cls,
+        shapes: Sequence[tuple[int, int]],
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> KVMemory:
+        """The memory of layers that may differ: (num_kv_heads, head_dim) of each, at least one."""
+        if not shapes:
+            raise ValueError("num_layers must be at least 1, not 0")
+        single = [
+            cls(1, num_blocks, block_size, heads, head_dim, dtype, device)
+            for heads, head_dim in shapes
+        ]
+        memory = single[0]
+        memory.layers = tuple(layer.layers[0] for layer in single)
+        return memory
 
     @property
     def num_bytes(self) -> int:
@@ -87,7 +107,8 @@ class KVMemory:
         return tensor.view(-1, *tensor.shape[3:])
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def zeroed_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU supplied by the kernel as pages are first written."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch.zeros writes every byte, which takes a second per gigabyte or two.

@@ -16,19 +16,19 @@ class Span(NamedTuple):
     ``tokens`` are the ids to run through the model in this step (at least one); ``start`` is the
     position of ``tokens[0]`` in its sequence, so everything before it is cached already.
     ``block_table`` holds the block ids of positions 0 up to ``start + len(tokens) - 1``, in order
-    (more may follow and are not looked at). ``wants_logits`` asks for the logits after the last
-    token.
+    (more may follow and are not looked at). ``num_logits``: after how many tokens of the span's end
+    logits are wanted: 0, 1, or up to all of them.
     """
 
     tokens: Sequence[int]
     start: int
     block_table: Sequence[int]
-    wants_logits: bool
+    num_logits: int
 
 
 class FlatBatch(NamedTuple):
     """All spans' tokens one after the other: ids and positions, int64 [tokens], and which of these
-    rows want logits, int64."""
+    rows want logits, int64, in order."""
 
     tokens: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class FlatBatch(NamedTuple):
 def flatten(spans: Sequence[Span]) -> FlatBatch:
     """The spans as flat arrays. Cost: O(spans + tokens), half a microsecond a span."""
     tokens, positions, wanted = array("i"), array("q"), array("q")
-    for ids, start, _, wants_logits in spans:
+    for ids, start, _, num_logits in spans:
         count = len(ids)
         if count == 1:
             tokens.append(ids[0])
@@ -46,6 +46,8 @@ def flatten(spans: Sequence[Span]) -> FlatBatch:
         else:
             tokens.extend(ids)
             positions.extend(range(start, start + count))
-        if wants_logits:
+        if num_logits == 1:
             wanted.append(len(tokens) - 1)
+        elif num_logits:
+            wanted.extend(range(len(tokens) - num_logits, len(tokens)))
     return FlatBatch(*(np.array(part, np.int64) for part in (tokens, positions, wanted)))

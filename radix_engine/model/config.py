@@ -24,16 +24,17 @@ _REQUIRED = (
     "max_position_embeddings",
 )
 
-_SAMPLING_FIELDS = ("temperature", "top_p", "top_k")
+_SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """How rotary frequencies are stretched for long contexts.
 
-    ``kind`` is "default" (not at all), "linear" (all frequencies divided by ``factor``) or
-    "llama3" (low frequencies divided, high ones kept, a smooth passage between, as published with
-    Llama 3.1). The last three fields belong to "llama3".
+    ``kind`` is "default" (not at all), "linear" (all frequencies divided by ``factor``), "llama3"
+    (low frequencies divided, high ones kept, a smooth passage between, as published with Llama 3.1)
+    or "factors" (each frequency divided by a number of its own in ``factors`` [head_dim / 2], as
+    GGUF files have it). The three fields before ``factors`` belong to "llama3".
     """
 
     kind: str = "default"
@@ -41,11 +42,16 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context_length: int = 0
+    factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder's sizes and variants. ``context_length`` is in tokens."""
+    """A decoder's sizes and variants. ``context_length`` is in tokens.
+
+    ``windows`` has one entry a layer: with a sliding window of w tokens a query at position p sees
+    the keys at p - w + 1 to p; None: all before it. Windows as long as the context are None.
+    """
 
     model_type: str
     num_layers: int
@@ -64,6 +70,7 @@ class ModelConfig:
     output_bias: bool
     mlp_bias: bool
     qk_norm: bool
+    windows: tuple[int | None, ...]
 
     def kv_bytes_per_token(self, dtype: torch.dtype) -> int:
         """Bytes of one token's K and V in all layers."""
@@ -106,8 +113,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         )
     if head_dim % 2:
         raise ModelError(f"head_dim ({head_dim}) in config.json must be even for rotary positions")
-    _refuse_sliding_window(raw, model_type, context_length)
-    rope_theta, rope_scaling = _parse_rope(raw, context_length)
+    rope_theta, rope_scaling = _parse_rope(raw, context_length, head_dim)
     biased = bool(raw.get("attention_bias", False))
     return ModelConfig(
         model_type=model_type,
@@ -127,6 +133,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         output_bias=model_type in ("llama", "qwen3") and biased,
         mlp_bias=model_type == "llama" and bool(raw.get("mlp_bias", False)),
         qk_norm=model_type == "qwen3",
+        windows=_parse_windows(raw, model_type, sizes["num_hidden_layers"], context_length),
     )
 
 
@@ -194,27 +201,46 @@ def _default_head_dim(model_type: str, sizes: Mapping[str, int]) -> int:
     return sizes["hidden_size"] // sizes["num_attention_heads"]
 
 
-def _refuse_sliding_window(raw: Mapping[str, Any], model_type: str, context_length: int) -> None:
-    window = None
+def _parse_windows(
+    raw: Mapping[str, Any], model_type: str, layers: int, context_length: int
+) -> tuple[int | None, ...]:
+    slides = _sliding_layers(raw, model_type, layers)
+    # None is said by Mistral models without a window; one that says nothing has 4,096.
+    if not any(slides) or ("sliding_window" in raw and raw["sliding_window"] is None):
+        return (None,) * layers
+    window = _positive_int(raw, "sliding_window", 4096)
+    return tuple(window if here and window < context_length else None for here in slides)
+
+
+def _sliding_layers(raw: Mapping[str, Any], model_type: str, layers: int) -> list[bool]:
+    """Which layers have a sliding window, if the model has one."""
     if model_type == "mistral":
-        window = raw.get("sliding_window", 4096)
-    elif model_type in ("qwen2", "qwen3"):
-        layer_types = raw.get("layer_types")
-        if isinstance(layer_types, list):
-            slides = "sliding_attention" in layer_types
-        else:
-            first = raw.get("max_window_layers", 28)
-            slides = bool(raw.get("use_sliding_window")) and raw["num_hidden_layers"] > first
-        window = raw.get("sliding_window", 4096) if slides else None
-    if isinstance(window, int) and window < context_length:
+        return [True] * layers
+    if model_type not in ("qwen2", "qwen3"):
+        return [False] * layers
+    enabled = bool(raw.get("use_sliding_window"))
+    kinds = raw.get("layer_types")
+    if kinds is None:
+        first = raw.get("max_window_layers", 28)
+        if not isinstance(first, int):
+            raise ModelError(f"max_window_layers in config.json must be a number, not {first!r}")
+        return [enabled and index >= first for index in range(layers)]
+    known = {"full_attention": False, "sliding_attention": enabled}
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= known.keys():
         raise ModelError(
-            f"a sliding window (sliding_window {window} in config.json) shorter than the context "
-            f"(max_position_embeddings {context_length}) is not supported; "
-            f"a context of at most {window} tokens is: lower max_position_embeddings to it"
+            f"layer_types in config.json must be full_attention or sliding_attention for each of "
+            f"the {layers} layers, not {kinds!r}"
         )
+    if "sliding_attention" in kinds and not enabled:
+        raise ModelError(
+            "layer_types in config.json asks for sliding_attention, but use_sliding_window is off"
+        )
+    return [known[kind] for kind in kinds]
 
 
-def _parse_rope(raw: Mapping[str, Any], context_length: int) -> tuple[float, RopeScaling]:
+def _parse_rope(
+    raw: Mapping[str, Any], context_length: int, head_dim: int
+) -> tuple[float, RopeScaling]:
     # Newer files hold everything in rope_parameters, older ones rope_theta beside rope_scaling.
     parameters = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(parameters, dict):
@@ -237,6 +263,11 @@ def _parse_rope(raw: Mapping[str, Any], context_length: int) -> tuple[float, Rop
                 float(parameters["high_freq_factor"]),
                 int(parameters.get("original_max_position_embeddings") or context_length),
             )
+        if kind == "factors":
+            factors = tuple(float(factor) for factor in parameters["factors"])
+            if len(factors) != head_dim // 2 or min(factors) <= 0:
+                raise ModelError(f"rope factors must be {head_dim // 2} numbers above 0")
+            return theta, RopeScaling("factors", factors=factors)
     except KeyError as error:
         raise ModelError(f"rope scaling {kind!r} in config.json lacks {error}") from None
     raise ModelError(

@@ -1,7 +1,7 @@
-"""Turning a GGUF file into a model folder: float32 safetensors, configuration and tokenizer.
+"""Making a model folder for a GGUF file: configuration and tokenizer.
 
-transformers reads the file, so its model classes are imported here and only here: a model that has
-been converted once is served without them.
+The weights stay in the file and are read from there at each start; the folder refers to it.
+transformers reads the tokenizer, which takes seconds, so its result is kept.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from radix_engine.model.config import SUPPORTED_MODEL_TYPES, read_json
 from radix_engine.model.errors import ModelError
+from radix_engine.model.gguf_config import config_of
+from radix_engine.model.gguf_files import GGUFFiles
 from radix_engine.model.gguf_header import read_gguf_header
+from radix_engine.model.weights_reference import write_reference
 
 Say = Callable[[str], None]
 """Called with one line for the user about what is being done."""
@@ -26,25 +28,25 @@ _LEFTOVER_SECONDS = 3600
 
 
 def convert_gguf(
-    file: Path, target: Path, say: Say, generation: Mapping[str, float] | None = None
+    file: Path,
+    target: Path,
+    say: Say,
+    generation: Mapping[str, float] | None = None,
+    *,
+    move: bool = False,
 ) -> Path:
-    """Convert ``file`` into the folder ``target`` and return it.
+    """Make the folder ``target`` for the model in ``file`` and return it.
 
     The folder is written beside its place and renamed at the end: it is there as a whole or not at
-    all, and of two conversions at once the first one counts. ``generation`` is added to
-    generation_config.json, since a GGUF file has no recommended sampling. Takes seconds to a
-    minute and disk space of 4 bytes a weight. Raises ModelError for a file that cannot be
-    converted and for a folder that cannot be written.
+    all, and of two conversions at once the first one counts. With ``move`` the file itself moves
+    into the folder, from the same file system. ``generation`` is added to generation_config.json,
+    since a GGUF file has no recommended sampling. Takes seconds, and disk space of a few megabytes.
+    Raises ModelError for a file that cannot be served and for a folder that cannot be written.
     """
     header = read_gguf_header(file)
-    architecture = header.get("general.architecture")
-    if architecture not in SUPPORTED_MODEL_TYPES:
-        supported = ", ".join(SUPPORTED_MODEL_TYPES)
-        raise ModelError(
-            f"{file} holds a model of architecture {architecture!r}, which is not supported; "
-            f"supported: {supported}"
-        )
-    say(f"Converting {file.name} (once; the result is kept in {target})")
+    raw, config = config_of(file, header)
+    GGUFFiles(file, header, config)  # what cannot be loaded is refused before anything is written
+    say(f"Reading the tokenizer of {file.name} (once; it is kept in {target})")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)
@@ -52,9 +54,13 @@ def convert_gguf(
     except OSError as error:
         raise ModelError(f"{target.parent} cannot be written: {error}") from error
     try:
-        _write_tokenizer(file, str(header.get("tokenizer.ggml.pre", "")), unfinished, say)
-        _write_weights(file, unfinished, say)
-        _add_generation(unfinished / "generation_config.json", generation or {})
+        _write_tokenizer(file, str(header.metadata.get("tokenizer.ggml.pre", "")), unfinished)
+        _write_json(unfinished / "config.json", raw)
+        special = {field: raw[field] for field in raw if field.endswith("_token_id")}
+        _write_json(unfinished / "generation_config.json", special | dict(generation or {}))
+        if move:
+            file = file.rename(unfinished / file.name)
+        write_reference(unfinished, file)
         unfinished.chmod(0o755)
         if not target.exists():
             unfinished.rename(target)
@@ -67,10 +73,9 @@ def convert_gguf(
     return target
 
 
-def _write_tokenizer(file: Path, pre_tokenizer: str, folder: Path, say: Say) -> None:
+def _write_tokenizer(file: Path, pre_tokenizer: str, folder: Path) -> None:
     from transformers import AutoTokenizer
 
-    say("Converting the tokenizer")
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     if pre_tokenizer == "smollm":
         _split_digits(tokenizer.backend_tokenizer)
@@ -89,24 +94,8 @@ def _split_digits(backend: Any) -> None:
     )
 
 
-def _write_weights(file: Path, folder: Path, say: Say) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, GgufConfig
-
-    say("Reading the weights")
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        file.parent,
-        gguf_file=file.name,
-        quantization_config=GgufConfig(dequantize=True),
-        dtype=torch.float32,
-    )
-    say("Writing the weights as float32")
-    model.save_pretrained(folder)
-
-
-def _add_generation(path: Path, values: Mapping[str, float]) -> None:
-    merged = (read_json(path) if path.is_file() else {}) | dict(values)
-    path.write_text(json.dumps(merged, indent=2) + "\n", encoding="utf-8")
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _prefix(target: Path) -> str:

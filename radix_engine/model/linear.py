@@ -7,14 +7,19 @@ instructions for it) the plain product is used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from radix_engine.model.weights import MatrixSource, Role, TiedMatrix
+
 # The layout depends a little on the expected number of rows. Laid out for one row it is half as
 # fast for eight; laid out for 8 to 256 it is as fast for one row as for many.
 _PACK_ROWS = 32
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,34 @@ def make_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linea
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)
         return Linear(packed, bias, packed=True)
     return Linear(weight, bias, packed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchPacking:
+    """Matrices as `Linear` products in ``dtype`` on ``device``: what `ModelRunner` runs on."""
+
+    dtype: torch.dtype
+    device: torch.device = _CPU
+
+    def pack(self, role: Role, parts: Sequence[MatrixSource], bias: torch.Tensor | None) -> Linear:
+        """One product in place of several that share their input. See `Packing`."""
+        del role
+        if bias is not None:
+            bias = bias.to(device=self.device, dtype=self.dtype)
+        return make_linear(self._joined(parts), bias)
+
+    def _joined(self, parts: Sequence[MatrixSource]) -> torch.Tensor:
+        """All parts' rows as one matrix that may be kept, or that packing copies from."""
+        if len(parts) == 1 and (isinstance(parts[0], TiedMatrix) or self._packs()):
+            return parts[0].dense(self.dtype).to(self.device)
+        rows = [part.shape[0] for part in parts]
+        joined = torch.empty(sum(rows), parts[0].shape[1], dtype=self.dtype, device=self.device)
+        for part, target in zip(parts, torch.split(joined, rows), strict=True):
+            target.copy_(part.dense(self.dtype))
+        return joined
+
+    def _packs(self) -> bool:
+        return can_pack(self.dtype, self.device)
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:

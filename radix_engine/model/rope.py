@@ -21,6 +21,8 @@ def inverse_frequencies(config: ModelConfig) -> torch.Tensor:
     scaling = config.rope_scaling
     if scaling.kind == "linear":
         return frequencies / scaling.factor
+    if scaling.kind == "factors":
+        return frequencies / torch.tensor(scaling.factors, dtype=torch.float32)
     if scaling.kind == "llama3":
         turns = scaling.original_context_length * frequencies / (2 * math.pi)
         kept = (turns - scaling.low_freq_factor) / (

@@ -11,6 +11,7 @@ from radix_engine.attention.interface import Attention, AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.memory.kv_memory import KVMemory
 from radix_engine.model.batch import Span, flatten
+from radix_engine.model.linear import Linear
 from radix_engine.model.rope import inverse_frequencies, rotate, rotation
 from radix_engine.model.weights import LayerWeights, LoadedModel
 
@@ -23,7 +24,7 @@ class ModelRunner:
     and logits are float32.
     """
 
-    def __init__(self, model: LoadedModel, num_blocks: int, block_size: int = 16) -> None:
+    def __init__(self, model: LoadedModel[Linear], num_blocks: int, block_size: int = 16) -> None:
         config = model.config
         self.model = model
         self.memory = KVMemory(
@@ -48,14 +49,15 @@ class ModelRunner:
         """Run one step.
 
         Writes the K and V of all tokens into their blocks and returns the logits after the last
-        token of each span with ``wants_logits``, in span order: float32 [such spans, vocab_size].
+        ``num_logits`` tokens of each span, in span order: float32 [sum of num_logits, vocab_size].
         A span may read blocks that another span of the step fills. Raises ValueError for an empty
-        span, a block table that is too short, and ids or positions out of range.
+        span, a ``num_logits`` that it has not the tokens for, a block table that is too short, and
+        ids or positions out of range.
         """
         config = self.model.config
         if not spans:
             return self._no_logits()
-        _check(spans, config.context_length)
+        check_spans(spans, config.context_length)
         plan = self.attention.plan(
             [AttentionSpan(span.start, len(span.tokens), span.block_table) for span in spans]
         )
@@ -72,7 +74,7 @@ class ModelRunner:
             if index == last and not len(wanted):
                 plan.write(index, keys, values)
                 return self._no_logits()
-            attended = plan.attend(index, queries, keys, values)
+            attended = plan.attend(index, queries, keys, values, window=config.windows[index])
             if index == last:
                 # Behind the last layer's K and V only the rows that want logits matter.
                 attended = attended.index_select(0, wanted)
@@ -87,7 +89,7 @@ class ModelRunner:
 
     def _project(
         self,
-        layer: LayerWeights,
+        layer: LayerWeights[Linear],
         residual: torch.Tensor,
         cosines: torch.Tensor,
         sines: torch.Tensor,
@@ -105,7 +107,7 @@ class ModelRunner:
         rotated = rotate(rotated, cosines, sines).to(self.model.dtype)
         return rotated[:, : config.num_heads], rotated[:, config.num_heads :], heads[:, key_end:]
 
-    def _mlp(self, layer: LayerWeights, residual: torch.Tensor) -> torch.Tensor:
+    def _mlp(self, layer: LayerWeights[Linear], residual: torch.Tensor) -> torch.Tensor:
         both = layer.gate_up(self._norm(residual, layer.mlp_norm))
         gate, up = both.chunk(2, dim=-1)
         return layer.down(F.silu(gate).mul_(up))
@@ -116,10 +118,16 @@ class ModelRunner:
         return normed.to(self.model.dtype)
 
 
-def _check(spans: Sequence[Span], context_length: int) -> None:
+def check_spans(spans: Sequence[Span], context_length: int) -> None:
+    """Raise ValueError for spans that no model with this context can run."""
     for span in spans:
         if not len(span.tokens):
             raise ValueError("a span needs at least one token")
+        if not 0 <= span.num_logits <= len(span.tokens):
+            raise ValueError(
+                f"num_logits must be from 0 to the span's {len(span.tokens)} tokens, "
+                f"not {span.num_logits}"
+            )
         if span.start < 0 or span.start + len(span.tokens) > context_length:
             raise ValueError(
                 f"positions {span.start} to {span.start + len(span.tokens) - 1} "

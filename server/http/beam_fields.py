@@ -19,7 +19,7 @@ class BeamFields(SharedFields):
     use_beam_search: bool | None = Field(
         None,
         description="true: the n answers are the best that a beam search finds, best first. Not "
-        "with stream, stop, or a temperature other than 0.",
+        "with stream, stop, logprobs, penalties, ignore_eos, or a temperature other than 0.",
     )
     best_of: int | None = Field(
         None,
@@ -76,13 +76,24 @@ class BeamFields(SharedFields):
             "temperature": self.temperature not in (None, 0),
             "top_p": self.top_p not in (None, 1),
             "top_k": self.top_k is not None and self.top_k > 0,
+            "min_p": self.min_p not in (None, 0),
+            "repetition_penalty": self.repetition_penalty not in (None, 1),
+            "presence_penalty": self.presence_penalty not in (None, 0),
+            "frequency_penalty": self.frequency_penalty not in (None, 0),
+            "logit_bias": bool(self.logit_bias),
+            "ignore_eos": bool(self.ignore_eos),
         }
         for name, clash in clashes.items():
             if clash:
-                raise ApiError(
-                    400,
-                    f"{name} does not go with use_beam_search, which looks at whole answers and "
-                    f"draws nothing at random. Leave {name} out.",
-                    param=name,
-                    code="unsupported_parameter",
-                )
+                raise not_with_beams(name)
+
+
+def not_with_beams(name: str) -> ApiError:
+    """The refusal of a field that beam search has no use for."""
+    return ApiError(
+        400,
+        f"{name} does not go with use_beam_search, which ranks whole answers by the model's own "
+        f"probabilities and draws nothing at random. Leave {name} out.",
+        param=name,
+        code="unsupported_parameter",
+    )

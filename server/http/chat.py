@@ -15,12 +15,14 @@ from pydantic import (
     model_validator,
 )
 
+from radix_engine.model.logprobs import MAX_TOP
 from server.http.body import parse
-from server.http.engine_like import EngineLike
+from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import ApiError
 from server.http.fields import MAX_TOKENS_LIMIT, SharedFields
 from server.http.generation import Endpoint, Job
-from server.outputs import GenerationParams, Output
+from server.http.logprobs import chat_logprobs
+from server.outputs import Completion, GenerationParams, Output
 
 
 def _content(value: object) -> str | None:
@@ -141,9 +143,31 @@ class ChatRequest(SharedFields):
         le=MAX_TOKENS_LIMIT,
         description="Another name for max_tokens; default: as many as fit in the context.",
     )
+    logprobs: bool | None = Field(
+        None, description="true: give the log-probability of each token of the answer."
+    )
+    top_logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_TOP,
+        description="With logprobs: also give those of so many likeliest tokens in each one's "
+        f"place, a whole number from 0 to {MAX_TOP}; default 0.",
+    )
     tools: list[Annotated[Tool, WrapValidator(_as_sent)]] | None = Field(
         None, description="The tools that the model may call, a list; given to the chat template."
     )
+
+    def check(self, served: str) -> None:
+        """As in `SharedFields`, and that the fields go together."""
+        super().check(served)
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(
+                400,
+                f"top_logprobs is {self.top_logprobs}, which goes with logprobs: true. Send that "
+                "too, or leave top_logprobs out.",
+                param="top_logprobs",
+                code="invalid_value",
+            )
 
     def token_limit(self, fitting: int) -> int:
         """The most tokens to generate; ``fitting`` if the request does not say."""
@@ -169,6 +193,8 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
         n=fields.n or 1,
         priority=fields.priority or 0,
         timeout_s=fields.timeout_s,
+        ignore_eos=bool(fields.ignore_eos),
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
     )
     messages = [message.for_template() for message in fields.messages]
     tools = cast("list[dict[str, Any]]", fields.tools)
@@ -182,27 +208,49 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
     )
 
 
-def _choice(index: int, text: str, finish_reason: str) -> dict[str, Any]:
-    return {
-        "index": index,
-        "message": {"role": "assistant", "content": text, "refusal": None},
-        "logprobs": None,
-        "finish_reason": finish_reason,
-    }
+class ChatChoice:
+    """A choice of a chat's answer."""
 
+    def __init__(self, job: Job, text: TextLike, index: int) -> None:
+        self._index = index
+        self._text = text
+        self._has_begun = False
 
-def _deltas(index: int, output: Output, first: bool) -> list[dict[str, Any]]:
-    deltas: list[tuple[dict[str, str], str | None]] = []
-    if first:
-        deltas.append(({"role": "assistant", "content": ""}, None))
-    if output.text:
-        deltas.append(({"content": output.text}, None))
-    if output.finish_reason is not None:
-        deltas.append(({}, output.finish_reason))
-    return [
-        {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        for delta, reason in deltas
-    ]
+    def whole(self, answer: Completion) -> dict[str, Any]:
+        """All of it at once."""
+        logprobs = answer.logprobs
+        return {
+            "index": self._index,
+            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "logprobs": None if logprobs is None else chat_logprobs(logprobs, self._text),
+            "finish_reason": answer.finish_reason,
+        }
+
+    def chunks(self, output: Output) -> list[dict[str, Any]]:
+        """The role first, then text as it comes, and at the end the reason for it."""
+        chunks: list[dict[str, Any]] = []
+        if not self._has_begun:
+            chunks.append(self._chunk({"role": "assistant", "content": ""}))
+        self._has_begun = True
+        if output.text or output.logprobs:
+            logprobs = chat_logprobs(output.logprobs, self._text) if output.logprobs else None
+            chunks.append(self._chunk({"content": output.text}, logprobs))
+        if output.finish_reason is not None:
+            chunks.append(self._chunk({}, finish_reason=output.finish_reason))
+        return chunks
+
+    def _chunk(
+        self,
+        delta: dict[str, str],
+        logprobs: dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
 
 
 CHAT = Endpoint(
@@ -211,6 +259,5 @@ CHAT = Endpoint(
     object_chunk="chat.completion.chunk",
     prompt_field="messages",
     prepare=_prepare,
-    choice=_choice,
-    deltas=_deltas,
+    choice=ChatChoice,
 )

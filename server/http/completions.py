@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
-from server.http.beam_fields import BeamFields
+from server.http.beam_fields import BeamFields, not_with_beams
 from server.http.body import parse
-from server.http.engine_like import EngineLike
+from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import ApiError
+from server.http.fields import MAX_TOKENS_LIMIT
 from server.http.generation import Endpoint, Job
-from server.outputs import GenerationParams, Output
+from server.http.logprobs import TextLogprobs
+from server.outputs import Completion, GenerationParams, Output
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 1024
+MAX_LOGPROBS = 5
 
 # A prompt is a text or token ids.
 Prompt = str | list[int]
@@ -80,6 +83,47 @@ class CompletionRequest(BeamFields):
         "n choices, with their indexes."
     )
 
+    max_tokens: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_TOKENS_LIMIT,
+        description=f"The most tokens to generate, a whole number from 1 to {MAX_TOKENS_LIMIT}, or "
+        f"0 with echo; default {DEFAULT_MAX_TOKENS}. What does not fit in the context is cut off "
+        "with finish_reason length.",
+    )
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_LOGPROBS,
+        description="Give each token's log-probability and those of so many likeliest tokens in "
+        f"its place, a whole number from 0 to {MAX_LOGPROBS}; default: none.",
+    )
+    echo: bool | None = Field(
+        None,
+        description="true: the prompt comes back before its answer, with logprobs also its "
+        "tokens'; all of it is computed for these, whatever is cached.",
+    )
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _false_is_none(cls, value: object) -> object:
+        return None if value is False else value
+
+    def check(self, served: str) -> None:
+        """As in `BeamFields`, and that the fields go together."""
+        super().check(served)
+        if self.use_beam_search and self.logprobs is not None:
+            raise not_with_beams("logprobs")
+        if self.max_tokens == 0 and (self.use_beam_search or not self.echo):
+            reason = "with use_beam_search" if self.use_beam_search else "without echo"
+            raise ApiError(
+                400,
+                f"max_tokens is 0, but {reason} it must be a whole number from 1. Send 1 or more, "
+                "or echo: true to get the prompt back.",
+                param="max_tokens",
+                code="invalid_value",
+            )
+
 
 def _prepare(body: bytes, engine: EngineLike) -> Job:
     fields = parse(body, CompletionRequest)
@@ -94,10 +138,11 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
             code="invalid_value",
         )
     beams = bool(fields.use_beam_search)
+    limit = fields.max_tokens
     return Job(
         prompts=[_ids(prompt, engine) for prompt in fields.prompt],
         params=GenerationParams(
-            max_tokens=fields.max_tokens or DEFAULT_MAX_TOKENS,
+            max_tokens=DEFAULT_MAX_TOKENS if limit is None else limit,
             sampling=None if beams else fields.sampling(engine.info.sampling),
             stop=fields.stop,
             n=answers,
@@ -107,10 +152,14 @@ def _prepare(body: bytes, engine: EngineLike) -> Job:
             early_stopping=fields.early_stopping or False,
             priority=fields.priority or 0,
             timeout_s=fields.timeout_s,
+            ignore_eos=bool(fields.ignore_eos),
+            logprobs=fields.logprobs,
+            prompt_logprobs=fields.logprobs if fields.echo else None,
         ),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
         ignored=fields.ignored(),
+        echo=[_shown(prompt, engine) for prompt in fields.prompt] if fields.echo else (),
     )
 
 
@@ -118,14 +167,46 @@ def _ids(prompt: Prompt, engine: EngineLike) -> Sequence[int]:
     return engine.text.encode(prompt) if isinstance(prompt, str) else prompt
 
 
-def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
+def _shown(prompt: Prompt, engine: EngineLike) -> str:
+    return prompt if isinstance(prompt, str) else engine.text.decode(prompt, special=True)
 
 
-def _deltas(index: int, output: Output, first: bool) -> list[dict[str, Any]]:
-    if not output.text and output.finish_reason is None:
+class TextChoice:
+    """A choice of a completion: its text, after the prompt's where that is echoed."""
+
+    def __init__(self, job: Job, text: TextLike, index: int) -> None:
+        self._index = index
+        self._prompt = job.prompts[index // job.params.n]
+        self._echo = job.echo[index // job.params.n] if job.echo else ""
+        self._has_begun = False
+        self._logprobs = None if job.params.logprobs is None else TextLogprobs(text)
+
+    def whole(self, answer: Completion) -> dict[str, Any]:
+        """All of it at once."""
+        return self._next(answer, answer.finish_reason)
+
+    def chunks(self, output: Output) -> list[dict[str, Any]]:
+        """The text so far not sent, or the end."""
+        is_first_echo = self._echo and not self._has_begun
+        if output.text or output.finish_reason is not None or output.logprobs or is_first_echo:
+            return [self._next(output, output.finish_reason)]
         return []
-    return [_choice(index, output.text, output.finish_reason)]
+
+    def _next(self, piece: Output | Completion, finish_reason: str | None) -> dict[str, Any]:
+        echo = "" if self._has_begun else self._echo
+        self._has_begun = True
+        logprobs = None
+        if self._logprobs is not None:
+            scores = piece.prompt_logprobs
+            logprobs = self._logprobs.of(
+                piece.logprobs or (), self._prompt if scores else (), scores or (), echo
+            )
+        return {
+            "index": self._index,
+            "text": echo + piece.text,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
 
 
 COMPLETIONS = Endpoint(
@@ -134,6 +215,5 @@ COMPLETIONS = Endpoint(
     object_chunk="text_completion",
     prompt_field="prompt",
     prepare=_prepare,
-    choice=_choice,
-    deltas=_deltas,
+    choice=TextChoice,
 )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from server.outputs import EngineInfo, GenerationParams, Output
+from server.token_text import TokenText
 
 
 class TextLike(Protocol):
-    """Text to token ids. Both calls block (milliseconds for long texts) and are thread-safe."""
+    """Text to token ids and back. Calls block (milliseconds for long texts) and are thread-safe."""
 
     @property
     def takes_tools(self) -> bool:
@@ -25,6 +26,12 @@ class TextLike(Protocol):
 
         Raises RequestRefused when the model's chat template cannot express the messages.
         """
+
+    def decode(self, ids: Sequence[int], /, *, special: bool = False) -> str:
+        """The text of some tokens; ``special`` ones are shown only on request."""
+
+    def token_text(self, token: int, /) -> TokenText:
+        """How a token looks by itself. Quick; any thread."""
 
 
 class EngineLike(Protocol):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from radix_engine.model.sampling_params import SamplingParams
+from radix_engine.model.sampling_params import (
+    MAX_LOGIT_BIAS,
+    MAX_PENALTY,
+    MAX_REPETITION_PENALTY,
+    MIN_REPETITION_PENALTY,
+    SamplingParams,
+)
 from server.http.errors import ApiError
 from server.http.unsupported import NEUTRAL, refuse_unsupported
 from server.outputs import MAX_ANSWERS, MAX_PRIORITY
@@ -17,8 +24,19 @@ MAX_TOKENS_LIMIT = 2**31 - 1
 MAX_STOPS = 16
 MAX_TIMEOUT_S = 86_400
 MAX_STOP_CHARACTERS = 1000
+_TOKEN_DIGITS = 9
 _HEADER_NAMES = 32
 _HEADER_NAME_CHARACTERS = 64
+
+_SAMPLING_FIELDS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 # Strict: "16" is not 16 and true is not 1. Extra fields are kept, so that they can be named.
 _STRICT = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
@@ -52,6 +70,46 @@ Stops = Annotated[
                     "type": "array",
                     "maxItems": MAX_STOPS,
                     "items": {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARACTERS},
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+def _logit_bias(value: object) -> dict[int, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("logit_bias must be an object.")
+    for token, bias in value.items():
+        if not (token.isascii() and token.isdigit() and len(token) <= _TOKEN_DIGITS):
+            raise ValueError(
+                f"logit_bias has the key {token[:60]!r}, which is not a token id (a whole number)."
+            )
+        if type(bias) not in (int, float) or not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
+            raise ValueError(
+                f"logit_bias[{token!r}] must be a number from -{MAX_LOGIT_BIAS:g} to "
+                f"{MAX_LOGIT_BIAS:g}, but {str(bias)[:60]} was sent."
+            )
+    return {int(token): bias for token, bias in value.items()}
+
+
+LogitBias = Annotated[
+    dict[int, float],
+    PlainValidator(_logit_bias),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^[0-9]{{1,{_TOKEN_DIGITS}}}$"},
+                    "additionalProperties": {
+                        "type": "number",
+                        "minimum": -MAX_LOGIT_BIAS,
+                        "maximum": MAX_LOGIT_BIAS,
+                    },
                 },
                 {"type": "null"},
             ]
@@ -108,6 +166,42 @@ class SharedFields(BaseModel):
         description="Sample from this many likeliest tokens, a whole number of at least 1; 0 or "
         "-1: no limit. Default: what the model's makers recommend, else no limit.",
     )
+    min_p: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Sample from the tokens with at least this share of the likeliest one's "
+        "probability, a number from 0 (off) to 1; default: what the model's makers recommend, "
+        "else 0.",
+    )
+    repetition_penalty: float | None = Field(
+        None,
+        ge=MIN_REPETITION_PENALTY,
+        le=MAX_REPETITION_PENALTY,
+        description="Makes tokens of the prompt and the answer less likely: their logits are "
+        f"divided by this where above 0, else multiplied; from {MIN_REPETITION_PENALTY:g} to "
+        f"{MAX_REPETITION_PENALTY:g}, 1 is off. Default: what the model's makers recommend, else "
+        "1.",
+    )
+    presence_penalty: float | None = Field(
+        None,
+        ge=-MAX_PENALTY,
+        le=MAX_PENALTY,
+        description="Subtracted from the logits of tokens that the answer has, a number from "
+        f"-{MAX_PENALTY:g} to {MAX_PENALTY:g}; default 0.",
+    )
+    frequency_penalty: float | None = Field(
+        None,
+        ge=-MAX_PENALTY,
+        le=MAX_PENALTY,
+        description="Subtracted from a token's logit as often as the answer has it, a number from "
+        f"-{MAX_PENALTY:g} to {MAX_PENALTY:g}; default 0.",
+    )
+    logit_bias: LogitBias = Field(
+        {},
+        description="Added to the logits of tokens, an object of token ids (as strings) and "
+        f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}; default: none.",
+    )
     seed: int | None = Field(
         None,
         ge=-(2**63),
@@ -141,6 +235,11 @@ class SharedFields(BaseModel):
         "and the longer its prefix stays cached with --eviction priority; a whole number, default "
         "0.",
     )
+    ignore_eos: bool | None = Field(
+        None,
+        description="true: go on past the model's end-of-text tokens, up to max_tokens; for "
+        "measurements. Default false.",
+    )
     timeout_s: float | None = Field(
         None,
         gt=0,
@@ -155,12 +254,10 @@ class SharedFields(BaseModel):
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:
         """How to choose tokens; the model's ``defaults`` stand for what was left out."""
-        return SamplingParams(
-            temperature=defaults.temperature if self.temperature is None else self.temperature,
-            top_p=defaults.top_p if self.top_p is None else self.top_p,
-            top_k=defaults.top_k if self.top_k is None else max(self.top_k, 0),
-            seed=self.seed,
-        )
+        sent = {name: getattr(self, name) for name in _SAMPLING_FIELDS}
+        given = {name: value for name, value in sent.items() if value is not None}
+        given["top_k"] = max(given.get("top_k", defaults.top_k), 0)
+        return replace(defaults, **given, seed=self.seed, logit_bias=self.logit_bias)
 
     def include_usage(self) -> bool:
         """Whether a stream ends with a usage chunk of its own."""

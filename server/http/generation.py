@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
+from server.collector import join
 from server.errors import RequestRefused
 from server.http.body import read_body
-from server.http.engine_like import EngineLike
+from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import ApiError, from_refusal, shutting_down, unexpected
 from server.http.fields import ignored_header
 from server.http.service import Service
 from server.http.sse import DONE, EventStream, event
 from server.http.submission import ClientGone, Submission, failure
-from server.outputs import GenerationParams, Output, Usage
+from server.outputs import Completion, GenerationParams, Output, Usage
 
 logger = logging.getLogger("server.http")
 
@@ -32,13 +34,15 @@ _CLIENT_CLOSED_REQUEST = 499
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A checked request: token ids and how to answer."""
+    """A checked request: token ids and how to answer. ``echo``: the prompts as text, where they are
+    to come back before their answers."""
 
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
     stream: bool
     include_usage: bool
     ignored: tuple[str, ...] = ()
+    echo: Sequence[str] = ()
 
     @property
     def num_choices(self) -> int:
@@ -46,13 +50,22 @@ class Job:
         return len(self.prompts) * self.params.n
 
 
+class Choice(Protocol):
+    """One choice of an answer on its way to JSON."""
+
+    def whole(self, answer: Completion) -> dict[str, Any]:
+        """All of it at once."""
+
+    def chunks(self, output: Output) -> list[dict[str, Any]]:
+        """What a stream shows of the next output; may be nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """What sets one generating endpoint apart from the other.
 
     ``prepare`` makes a job of the body; it blocks and raises ApiError or RequestRefused.
-    ``choice`` is the JSON of a whole choice from (index, text, finish_reason); ``deltas`` is that
-    of the streamed choices for one output, from (index, output, whether it is the first).
+    ``choice`` begins a choice, from (job, the tokenizer, its index).
     """
 
     id_prefix: str
@@ -60,8 +73,7 @@ class Endpoint:
     object_chunk: str
     prompt_field: str
     prepare: Callable[[bytes, EngineLike], Job]
-    choice: Callable[[int, str, str], dict[str, Any]]
-    deltas: Callable[[int, Output, bool], list[dict[str, Any]]]
+    choice: Callable[[Job, TextLike, int], Choice]
 
 
 class Call:
@@ -117,10 +129,10 @@ async def respond(request: Request, service: Service, endpoint: Endpoint) -> Res
         headers |= ignored_header(job.ignored)
         response: Response
         if job.stream:
-            response = EventStream(_events(call, job), call.end, headers)
+            response = EventStream(_events(call, job, service), call.end, headers)
             streaming = True
         else:
-            response = JSONResponse(await _whole(call, job.num_choices), headers=headers)
+            response = JSONResponse(await _whole(call, job, service), headers=headers)
         call.status = 200
     except (ClientGone, ClientDisconnect):
         call.status = _CLIENT_CLOSED_REQUEST
@@ -148,10 +160,9 @@ def _start(body: bytes, engine: EngineLike, call: Call) -> Job:
     return job
 
 
-async def _whole(call: Call, count: int) -> dict[str, Any]:
+async def _whole(call: Call, job: Job, service: Service) -> dict[str, Any]:
     """The body of an answer that is sent at once. Raises ApiError when the engine gave up."""
-    texts: list[list[str]] = [[] for _ in range(count)]
-    reasons = [""] * count
+    pieces: list[list[Output]] = [[] for _ in range(job.num_choices)]
     async for batch in call.submission.batches():
         for index, output in batch:
             error = failure(output)
@@ -159,22 +170,28 @@ async def _whole(call: Call, count: int) -> dict[str, Any]:
                 raise error
             if output.finish_reason == "abort":  # not by us: the client is still there
                 raise shutting_down()
-            texts[index].append(output.text)
-            reasons[index] = output.finish_reason or ""
-    choices = [
-        call.endpoint.choice(index, "".join(parts), reason)
-        for index, (parts, reason) in enumerate(zip(texts, reasons, strict=True))
-    ]
+            pieces[index].append(output)
+
+    def choices() -> list[dict[str, Any]]:
+        return [
+            call.endpoint.choice(job, service.engine.text, index).whole(join(own))
+            for index, own in enumerate(pieces)
+        ]
+
+    if job.params.logprobs is None:
+        listed = choices()
+    else:  # thousands of tokens may be looked up
+        listed = await service.on_text_thread(choices)
     usage = usage_body(call.submission.usage())
-    return {**_head(call, call.endpoint.object_whole), "choices": choices, "usage": usage}
+    return {**_head(call, call.endpoint.object_whole), "choices": listed, "usage": usage}
 
 
-async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
+async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[bytes, None]:
     """The events of a streamed answer, as many at a time as are there."""
     try:
         head = _head(call, call.endpoint.object_chunk)
         running = job.num_choices
-        begun: set[int] = set()
+        choices: dict[int, Choice] = {}
         async for batch in call.submission.batches():
             events: list[bytes] = []
             for index, output in batch:
@@ -185,10 +202,13 @@ async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
                     return
                 running -= output.finish_reason is not None
                 usage = None if running or job.include_usage else call.submission.usage()
-                events += _chunks(
-                    call.endpoint, head, index, output, index not in begun, job, usage
-                )
-                begun.add(index)
+                if index not in choices:
+                    choices[index] = call.endpoint.choice(job, service.engine.text, index)
+                show = functools.partial(_chunks, choices[index], head, output, job, usage)
+                if output.prompt_logprobs is None:
+                    events += show()
+                else:  # thousands of tokens may be looked up
+                    events += await service.on_text_thread(show)
             if not running:
                 if job.include_usage:
                     counts = usage_body(call.submission.usage())
@@ -206,18 +226,12 @@ async def _events(call: Call, job: Job) -> AsyncGenerator[bytes, None]:
 
 
 def _chunks(
-    endpoint: Endpoint,
-    head: Mapping[str, Any],
-    index: int,
-    output: Output,
-    first: bool,
-    job: Job,
-    final: Usage | None,
+    choice: Choice, head: Mapping[str, Any], output: Output, job: Job, final: Usage | None
 ) -> list[bytes]:
     """The events for one output. ``final`` counts go on the last of them."""
     chunks = [
-        {**head, "choices": [delta], **({"usage": None} if job.include_usage else {})}
-        for delta in endpoint.deltas(index, output, first)
+        {**head, "choices": [shown], **({"usage": None} if job.include_usage else {})}
+        for shown in choice.chunks(output)
     ]
     if final is not None and chunks:
         chunks[-1]["usage"] = usage_body(final)

@@ -30,6 +30,42 @@ class UsageBody(_Exact):
     prompt_tokens_details: PromptTokensDetails
 
 
+class TextLogprobsBody(_Exact):
+    """The tokens of a choice, or of a piece of it, with their log-probabilities in the model's own
+    distribution. With echo the prompt's come first."""
+
+    tokens: list[str] = Field(description="As text; bytes:... where it is no whole character.")
+    token_logprobs: list[float | None] = Field(
+        description="At least -9999; null for the prompt's first token."
+    )
+    top_logprobs: list[dict[str, float] | None] = Field(
+        description="The likeliest tokens in each one's place, and itself."
+    )
+    text_offset: list[int] = Field(description="Where each begins in the choice's text.")
+
+
+class TopLogprob(_Exact):
+    """A token that could have come."""
+
+    token: str = Field(description="Its text; bytes:... where it is no whole character.")
+    logprob: float = Field(description="At least -9999.")
+    bytes: list[int]
+
+
+class ContentLogprob(TopLogprob):
+    """A token of the answer, with the likeliest in its place."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobsBody(_Exact):
+    """The tokens of a message, or of a piece of it, with their log-probabilities in the model's own
+    distribution."""
+
+    content: list[ContentLogprob]
+    refusal: None = None
+
+
 class TextChoice(_Exact):
     """One answer to one prompt, or a piece of it."""
 
@@ -37,7 +73,7 @@ class TextChoice(_Exact):
         ge=0, description="Answer j to prompt i of a request with n answers has i * n + j."
     )
     text: str
-    logprobs: None = None
+    logprobs: TextLogprobsBody | None = None
     finish_reason: FinishReason | None = Field(
         description="stop: end of text or a stop string; length: a limit; abort: the server ended; "
         "null: more follows."
@@ -68,7 +104,7 @@ class ChatChoice(_Exact):
 
     index: int = Field(ge=0, description="The number of the answer, from 0.")
     message: AnswerMessage
-    logprobs: None = None
+    logprobs: ChatLogprobsBody | None = None
     finish_reason: FinishReason
 
 
@@ -95,7 +131,7 @@ class ChunkChoice(_Exact):
 
     index: int = Field(ge=0)
     delta: Delta
-    logprobs: None = None
+    logprobs: ChatLogprobsBody | None = None
     finish_reason: FinishReason | None
 
 
@@ -161,6 +197,7 @@ class KVInfo(_Exact):
     block_size: int = Field(description="Tokens per block.")
     tokens: int = Field(description="Tokens that fit.")
     bytes_per_token: int
+    dtype: str = Field(description="How K and V are stored: bf16, fp32 or int8.")
 
 
 class MemoryInfo(_Exact):
@@ -175,6 +212,9 @@ class ServerInfo(_Exact):
     model: str
     kv: KVInfo
     context_length: int = Field(description="Tokens, prompt and answer together.")
+    weights: str = Field(description="How they are stored: bf16, fp32, int8 or int4.")
+    kernels: str = Field(description="What computes: compiled kernels' kind, or torch.")
+    exact: bool = Field(description="Whether a cache hit never changes a bit of the logits.")
     prefix_cache: bool
     counters: dict[str, int] = Field(description="Sums since the start, in tokens and requests.")
     state: dict[str, int] = Field(description="Requests and blocks in each state now.")

@@ -16,9 +16,13 @@ from server.http.errors import ApiError
 
 # Fields that another endpoint takes.
 _ELSEWHERE = MappingProxyType(
-    dict.fromkeys(
-        ("best_of", "early_stopping", "length_penalty", "use_beam_search"), "/v1/completions"
-    )
+    {
+        **dict.fromkeys(
+            ("best_of", "early_stopping", "echo", "length_penalty", "use_beam_search"),
+            "/v1/completions",
+        ),
+        "top_logprobs": "/v1/chat/completions",
+    }
 )
 # Field -> values that change nothing. null always does.
 NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
@@ -27,18 +31,11 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "best_of": (1,),
         "early_stopping": (False,),
         "echo": (False,),
-        "frequency_penalty": (0, 0.0),
         "function_call": ("auto", "none"),
         "functions": ([],),
-        "ignore_eos": (False,),
         "length_penalty": (1, 1.0),
-        "logit_bias": ({},),
-        "logprobs": (False,),
-        "min_p": (0, 0.0),
         "min_tokens": (0,),
         "modalities": (["text"],),
-        "presence_penalty": (0, 0.0),
-        "repetition_penalty": (1, 1.0),
         "response_format": ({"type": "text"},),
         "stop_token_ids": ([],),
         "suffix": ("",),
@@ -68,5 +65,5 @@ def refuse_unsupported(fields: Mapping[str, Any]) -> None:
 
 
 def _same(value: object, neutral: object) -> bool:
-    # False is not 0 here: "logprobs": 0 asks for log probabilities, false does not.
+    # False is not 0 here, nor true 1.
     return type(value) is type(neutral) and value == neutral

@@ -38,7 +38,9 @@ LETTERS = st.lists(st.sampled_from("aabc"), max_size=6)
 NAMESPACES = st.sampled_from(
     [DEFAULT, DEFAULT, Namespace(tenant="t", salt="s"), Namespace(tenant="u")]
 )
-MODES = st.sampled_from([CacheMode.DEFAULT] * 3 + [CacheMode.READ_ONLY, CacheMode.BYPASS])
+MODES = st.sampled_from(
+    [CacheMode.DEFAULT] * 3 + [CacheMode.READ_ONLY, CacheMode.WRITE_ONLY, CacheMode.BYPASS]
+)
 EVICTION = st.sampled_from(["lru", "lru", "lru", "lfu", "slru", "fifo", "priority"])
 TTL = 10.0
 

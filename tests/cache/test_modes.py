@@ -19,7 +19,14 @@ def test_the_modes_say_who_reads_and_who_stores() -> None:
     assert [(mode.reads, mode.stores) for mode in CacheMode] == [
         (True, True),
         (True, False),
+        (False, True),
         (False, False),
+    ]
+    assert [mode.without_reading for mode in CacheMode] == [
+        CacheMode.WRITE_ONLY,
+        CacheMode.BYPASS,
+        CacheMode.WRITE_ONLY,
+        CacheMode.BYPASS,
     ]
 
 

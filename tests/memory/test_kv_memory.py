@@ -28,6 +28,24 @@ def test_layers_share_no_memory() -> None:
     assert not memory.layers[1].any()
 
 
+def test_layers_may_differ_in_heads_and_width() -> None:
+    memory = KVMemory.of_layers([(2, 8), (1, 16), (4, 8)], 10, 16, torch.bfloat16)
+    assert [tuple(layer.shape) for layer in memory.layers] == [
+        (10, 2, 16, 2, 8),
+        (10, 2, 16, 1, 16),
+        (10, 2, 16, 4, 8),
+    ]
+    assert memory.bytes_per_block == 2 * 16 * (16 + 16 + 32) * 2
+    memory.layers[1].fill_(1.0)
+    assert not memory.layers[0].any()
+    assert not memory.layers[2].any()
+    memory.rows(2)[3] = 1.0
+    memory.copy_rows([(0, 9, 4)])
+    assert memory.layers[2][9, 0, 3].eq(1).all()
+    with pytest.raises(ValueError, match="num_layers must be at least 1"):
+        KVMemory.of_layers([], 10, 16, torch.float32)
+
+
 def test_rows_are_a_view_with_k_and_v_one_block_size_apart() -> None:
     memory = KVMemory(2, 5, 16, 2, 8, torch.float32)
     rows = memory.rows(1)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from radix_engine.model.batch import Span
+from radix_engine.model.linear import TorchPacking
 from radix_engine.model.load import load_model
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.source import ModelFolder
@@ -26,7 +27,7 @@ def tiny_runner(
     **overrides: Any,
 ) -> ModelRunner:
     folder = make_tiny_folder(path / "model", model_type, **overrides)
-    model = load_model(ModelFolder(folder, "tiny"), dtype)
+    model = load_model(ModelFolder(folder, "tiny"), TorchPacking(dtype))
     return ModelRunner(model, num_blocks, block_size)
 
 
@@ -38,7 +39,7 @@ def logits_of(
     runner: ModelRunner, tokens: Sequence[int], table: Sequence[int], start: int = 0
 ) -> torch.Tensor:
     """Logits [vocabulary] after the last token, run as one span from ``start``."""
-    return runner.forward([Span(tokens, start, table, True)])[0]
+    return runner.forward([Span(tokens, start, table, 1)])[0]
 
 
 def greedy(

@@ -11,6 +11,7 @@ import torch
 
 from radix_engine.model.config import parse_config, read_config, read_eos_token_ids, read_sampling
 from radix_engine.model.errors import ModelError
+from radix_engine.model.sampling_params import SamplingParams
 from tests.tiny import make_tiny_folder
 
 
@@ -93,40 +94,64 @@ def test_what_the_forward_pass_does_not_cover_is_refused(
         parse_config(raw(**overrides))
 
 
+QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 512}
+ONE_SLIDES = ["full_attention", "sliding_attention", "full_attention"]
+
+
 @pytest.mark.parametrize(
-    ("model_type", "overrides"),
+    ("model_type", "overrides", "windows"),
     [
-        ("mistral", {"sliding_window": 1024}),
-        ("mistral", {"max_position_embeddings": 32768}),  # 4,096 when nothing is said
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 1}),
-        ("qwen3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}),
+        ("mistral", {"sliding_window": 1024}, (1024, 1024, 1024)),
+        ("mistral", {"max_position_embeddings": 32768}, (4096, 4096, 4096)),  # when nothing is said
+        ("qwen2", {**QWEN_WINDOW, "max_window_layers": 1}, (None, 512, 512)),
+        ("qwen3", {**QWEN_WINDOW, "layer_types": ONE_SLIDES}, (None, 512, None)),
     ],
 )
-def test_a_sliding_window_shorter_than_the_context_is_refused(
-    model_type: str, overrides: dict[str, Any]
+def test_the_layers_that_slide_have_the_window(
+    model_type: str, overrides: dict[str, Any], windows: tuple[int | None, ...]
 ) -> None:
-    with pytest.raises(ModelError, match=r"a sliding window .* shorter than the context"):
-        parse_config(raw(model_type, **overrides))
+    assert parse_config(raw(model_type, **overrides)).windows == windows
 
 
 @pytest.mark.parametrize(
     ("model_type", "overrides"),
     [
-        ("mistral", {"sliding_window": 2048}),
+        ("llama", {"sliding_window": 512}),
+        ("mistral", {"sliding_window": 2048}),  # as long as the context
         ("mistral", {"max_position_embeddings": 4096}),
-        ("qwen2", {"use_sliding_window": False, "sliding_window": 512}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 3}),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 512, "max_window_layers": 0}),
+        ("qwen2", QWEN_WINDOW),  # from layer 28 on
+        ("qwen3", {**QWEN_WINDOW, "layer_types": ["full_attention"] * 3}),
     ],
 )
-def test_a_sliding_window_that_never_hides_a_token_is_taken(
+def test_a_window_that_never_hides_a_token_is_none(
     model_type: str, overrides: dict[str, Any]
 ) -> None:
-    assert parse_config(raw(model_type, **overrides)).model_type == model_type
+    assert parse_config(raw(model_type, **overrides)).windows == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"layer_types": ["full_attention"]}, "layer_types .* each of the 3 layers"),
+        ({"layer_types": ["chunked_attention"] * 3}, "layer_types .* not .'chunked_attention'"),
+        ({"layer_types": ONE_SLIDES}, "use_sliding_window is off"),
+        ({**QWEN_WINDOW, "sliding_window": 0, "max_window_layers": 0}, "sliding_window .* not 0"),
+        ({**QWEN_WINDOW, "max_window_layers": "all"}, "max_window_layers .* not 'all'"),
+    ],
+)
+def test_windows_that_contradict_themselves_are_refused(
+    overrides: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        parse_config(raw("qwen3", **overrides))
 
 
 def test_mistral_without_any_window_is_taken(tmp_path: Path) -> None:
     folder = make_tiny_folder(tmp_path, "mistral", max_position_embeddings=32768)
-    assert read_config(folder).context_length == 32768
+    config = read_config(folder)
+    assert config.context_length == 32768
+    assert config.windows == (None, None)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
@@ -184,6 +209,11 @@ def test_the_recommended_sampling_comes_from_the_generation_config(
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     sampling = read_sampling(tmp_path)
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == expected
+
+
+def test_recommended_min_p_and_repetition_penalty_are_read(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"min_p": 0.05, "repetition_penalty": 1.1}')
+    assert read_sampling(tmp_path) == SamplingParams(min_p=0.05, repetition_penalty=1.1)
 
 
 def test_a_recommended_sampling_out_of_range_names_file_and_field(tmp_path: Path) -> None:

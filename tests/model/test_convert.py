@@ -1,90 +1,26 @@
-"""Converting GGUF files: the same weights and tokenizer come out, whole or not at all."""
+"""A GGUF file's model folder: tokenizer and configuration, whole or not at all, weights by name."""
 
 from __future__ import annotations
 
 import json
-import struct
+import os
+import shutil
 from pathlib import Path
-from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from radix_engine.model import convert
+from radix_engine.model.convert import convert_gguf
 from radix_engine.model.errors import ModelError
-from radix_engine.model.gguf_header import read_gguf_header
+from radix_engine.model.linear import TorchPacking
 from radix_engine.model.load import load_model
-from radix_engine.model.source import resolve_model
+from radix_engine.model.runner import ModelRunner
+from radix_engine.model.source import ModelFolder, resolve_model
+from tests.model.gguf_writing import write_gguf
+from tests.model.helpers import logits_of, random_tokens
 from tests.tiny import make_tiny_folder
-
-NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "model.layers.": "blk.",
-}
-
-
-def write_gguf(file: Path, folder: Path, architecture: str = "llama") -> None:
-    """Write the tiny Llama in ``folder`` as a GGUF file, as its usual writers do."""
-    config = json.loads((folder / "config.json").read_text())
-    writer: Any = gguf.GGUFWriter(file, architecture)
-    writer.add_name("Tiny")
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokens = dict(tokenizer["model"]["vocab"])
-    tokens |= {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-    special = {token["id"] for token in tokenizer["added_tokens"]}
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(sorted(tokens, key=lambda token: tokens[token]))
-    writer.add_token_types([3 if i in special else 1 for i in range(len(tokens))])
-    writer.add_token_merges([" ".join(merge) for merge in tokenizer["model"]["merges"]])
-    writer.add_bos_token_id(config["bos_token_id"])
-    writer.add_eos_token_id(config["eos_token_id"])
-    template = json.loads((folder / "tokenizer_config.json").read_text())["chat_template"]
-    writer.add_chat_template(template)
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        values = tensor.numpy()
-        if "q_proj" in name or "k_proj" in name:
-            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-            values = _interleaved(values, heads)
-        for theirs, ours in NAMES.items():
-            name = name.replace(theirs, ours)
-        writer.add_tensor(name, np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _interleaved(values: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """GGUF keeps the rows of Llama's Q and K so that the two of a rotated pair are neighbours."""
-    rows, columns = values.shape
-    return (
-        values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
-    )
 
 
 @pytest.fixture
@@ -92,25 +28,28 @@ def original(tmp_path: Path) -> Path:
     return make_tiny_folder(tmp_path / "original", tokenizer=True)
 
 
+@pytest.fixture
+def file(tmp_path: Path, original: Path) -> Path:
+    return write_gguf(tmp_path / "tiny.gguf", original)
+
+
+def logits(folder: ModelFolder) -> torch.Tensor:
+    model = load_model(folder, TorchPacking(torch.float32))
+    return logits_of(ModelRunner(model, 4), random_tokens(20), [2, 1])
+
+
 def test_a_gguf_file_becomes_the_model_that_it_was_written_from(
-    tmp_path: Path, original: Path
+    tmp_path: Path, original: Path, file: Path
 ) -> None:
-    file = tmp_path / "tiny.gguf"
-    write_gguf(file, original)
     lines: list[str] = []
     folder = resolve_model(str(file), tmp_path / "cache", lines.append)
-    assert folder.name == "tiny"
+    assert (folder.name, folder.weights) == ("tiny", file)
     assert lines
 
-    expected = load_file(original / "model.safetensors")
-    converted = load_file(folder.path / "model.safetensors")
-    assert converted.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert converted[name].dtype == torch.float32
-        assert torch.equal(converted[name], tensor), name
-    model = load_model(folder, torch.float32)
+    model = load_model(folder, TorchPacking(torch.float32))
     assert model.config.context_length == 1024
     assert model.eos_token_ids == {511}
+    assert torch.equal(logits(folder), logits(ModelFolder(original, "original")))
 
     settings = json.loads((folder.path / "tokenizer_config.json").read_text())
     theirs = json.loads((original / "tokenizer_config.json").read_text())
@@ -126,58 +65,133 @@ def test_a_gguf_file_becomes_the_model_that_it_was_written_from(
     assert [part["type"] for part in pre_tokenizer["pretokenizers"]] == ["Digits", "ByteLevel"]
     assert pre_tokenizer["pretokenizers"][0]["individual_digits"] is True
 
-    lines.clear()
+
+def test_the_second_start_finds_the_folder_of_the_first(tmp_path: Path, file: Path) -> None:
+    folder = resolve_model(str(file), tmp_path / "cache")
+    lines: list[str] = []
     assert resolve_model(str(file), tmp_path / "cache", lines.append) == folder
     assert lines == []
     assert [path.name for path in (tmp_path / "cache/models").iterdir()] == [folder.path.name]
+    assert resolve_model(str(folder.path)).weights == file
+
+
+def test_the_folder_holds_no_weights(tmp_path: Path, file: Path) -> None:
+    folder = resolve_model(str(file), tmp_path / "cache")
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "config.json",
+        "generation_config.json",
+        "gguf.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    size = sum(path.stat().st_size for path in folder.path.iterdir())
+    assert size < 100_000 < file.stat().st_size
+
+
+def test_a_file_that_moves_into_its_folder_can_go_anywhere_with_it(
+    tmp_path: Path, file: Path
+) -> None:
+    convert_gguf(file, tmp_path / "models/tiny", lambda line: None, {"top_k": 7}, move=True)
+    assert not file.exists()
+    folder = resolve_model(str(tmp_path / "models/tiny"))
+    assert folder.weights == folder.path / "tiny.gguf"
+    assert load_model(folder, TorchPacking(torch.float32)).sampling.top_k == 7
+    before = logits(folder)
+    shutil.copytree(folder.path, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert torch.equal(logits(resolve_model(str(tmp_path / "copy"))), before)
+
+
+def test_a_loaded_model_does_not_need_its_file_any_more(tmp_path: Path, file: Path) -> None:
+    folder = resolve_model(str(file), tmp_path / "cache")
+    runner = ModelRunner(load_model(folder, TorchPacking(torch.float32)), 4)
+    before = logits_of(runner, random_tokens(20), [0, 1])
+    size = file.stat().st_size
+    with file.open("r+b") as opened:  # the very file that was mapped, all zeros
+        opened.write(b"\0" * size)
+    assert torch.equal(logits_of(runner, random_tokens(20), [0, 1]), before)
+
+
+def test_a_file_that_is_gone_or_changed_is_named(tmp_path: Path, file: Path) -> None:
+    folder = resolve_model(str(file), tmp_path / "cache").path
+    kept = file.rename(tmp_path / "kept.gguf")
+    with pytest.raises(ModelError, match=r"are in .*tiny\.gguf, which is not there any more"):
+        resolve_model(str(folder))
+    shutil.copyfile(kept, file)
+    os.utime(file, ns=(0, kept.stat().st_mtime_ns + 1))
+    with pytest.raises(ModelError, match=r"are in .*tiny\.gguf, which was changed since"):
+        resolve_model(str(folder))
+    os.utime(file, ns=(0, kept.stat().st_mtime_ns))
+    assert resolve_model(str(folder)).weights == file
+
+
+def test_a_file_in_its_folder_that_has_another_size_is_named(tmp_path: Path, file: Path) -> None:
+    folder = convert_gguf(file, tmp_path / "models/tiny", lambda line: None, move=True)
+    with (folder / "tiny.gguf").open("ab") as opened:
+        opened.write(b"\0")
+    with pytest.raises(ModelError, match=r"tiny\.gguf, which was changed since"):
+        resolve_model(str(folder))
+
+
+def test_a_replaced_file_is_converted_again(tmp_path: Path, file: Path) -> None:
+    first = resolve_model(str(file), tmp_path / "cache")
+    other = make_tiny_folder(tmp_path / "other", tokenizer=True, seed=1)
+    write_gguf(file, other, metadata={"tokenizer.ggml.eos_token_id": 7})
+    second = resolve_model(str(file), tmp_path / "cache")
+    assert first.path != second.path
+    assert load_model(second, TorchPacking(torch.float32)).eos_token_ids == {7}
+    assert torch.equal(logits(second), logits(ModelFolder(other, "other")))
+
+
+def test_a_reference_that_names_no_file_is_refused(tmp_path: Path, file: Path) -> None:
+    folder = resolve_model(str(file), tmp_path / "cache").path
+    (folder / "gguf.json").write_text('{"file": 3}')
+    with pytest.raises(ModelError, match=r"gguf\.json does not name a file and its size"):
+        resolve_model(str(folder))
 
 
 def test_an_interrupted_conversion_leaves_nothing(
-    tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "tiny.gguf"
-    write_gguf(file, original)
-
-    def interrupted(file: Path, folder: Path, say: convert.Say) -> None:
-        (folder / "model.safetensors").write_bytes(b"half")
+    def interrupted(file: Path, pre_tokenizer: str, folder: Path) -> None:
+        (folder / "tokenizer.json").write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert, "_write_weights", interrupted)
+    monkeypatch.setattr(convert, "_write_tokenizer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         resolve_model(str(file), tmp_path / "cache")
     assert list((tmp_path / "cache/models").iterdir()) == []
 
 
-def test_a_file_of_another_architecture_is_refused_at_once(tmp_path: Path, original: Path) -> None:
-    file = tmp_path / "other.gguf"
-    write_gguf(file, original, architecture="gpt2")
-    with pytest.raises(ModelError, match=r"architecture 'gpt2'.* supported: llama, mistral"):
-        resolve_model(str(file), tmp_path / "cache")
+def test_of_two_conversions_at_once_the_first_one_counts(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "models/tiny"
+    write_tokenizer = convert._write_tokenizer
 
+    def overtaken(file: Path, pre_tokenizer: str, folder: Path) -> None:
+        write_tokenizer(file, pre_tokenizer, folder)
+        target.mkdir()
+        (target / "first").touch()
 
-def test_the_header_is_read_without_the_arrays(tmp_path: Path, original: Path) -> None:
-    file = tmp_path / "tiny.gguf"
-    write_gguf(file, original)
-    header = read_gguf_header(file)
-    assert header["general.architecture"] == "llama"
-    assert header["llama.context_length"] == 1024
-    assert header["tokenizer.ggml.pre"] == "smollm"
-    assert "tokenizer.ggml.tokens" not in header
+    monkeypatch.setattr(convert, "_write_tokenizer", overtaken)
+    assert convert_gguf(file, target, lambda line: None) == target
+    assert [path.name for path in target.iterdir()] == ["first"]
+    assert list(target.parent.iterdir()) == [target]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("changes", "message"),
     [
-        (b"", "is not a GGUF file"),
-        (b"PK\x03\x04 something", "is not a GGUF file"),
-        (b"GGUF" + struct.pack("<I", 9), "is GGUF version 9; supported: 2 and 3"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 5), "cannot be read as GGUF"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 99) + b"key", "the file ends inside a text"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k" + struct.pack("<I", 77), "as GGUF"),
+        ({"architecture": "gpt2"}, r"tiny\.gguf .*architecture 'gpt2'"),
+        ({"tensors": {"output_norm.weight": None}}, r"output_norm\.weight is missing from .*tiny"),
+        ({"metadata": {"tokenizer.ggml.model": "?"}}, r"tiny\.gguf cannot be converted: "),
     ],
 )
-def test_a_broken_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    file = tmp_path / "broken.gguf"
-    file.write_bytes(content)
+def test_what_cannot_be_served_is_refused_and_leaves_nothing(
+    changes: dict[str, object], message: str, tmp_path: Path, original: Path
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", original, **changes)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=message):
         resolve_model(str(file), tmp_path / "cache")
+    models = tmp_path / "cache/models"
+    assert not models.exists() or list(models.iterdir()) == []

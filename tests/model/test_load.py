@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from radix_engine.model import linear
 from radix_engine.model.errors import ModelError
-from radix_engine.model.linear import can_pack, make_linear, pick_dtype
+from radix_engine.model.linear import TorchPacking, can_pack, make_linear, pick_dtype
 from radix_engine.model.load import load_model
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.source import ModelFolder
+from radix_engine.model.weights import MatrixSource, Role
 from tests.model.helpers import logits_of, random_tokens
 from tests.tiny import IM_END, make_tiny_folder
 
 
 def logits(folder: Path, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    model = load_model(ModelFolder(folder, "tiny"), dtype)
+    model = load_model(ModelFolder(folder, "tiny"), TorchPacking(dtype))
     return logits_of(ModelRunner(model, 4), random_tokens(20), [2, 1])
 
 
@@ -30,6 +34,13 @@ def change(folder: Path, **tensors: torch.Tensor | None) -> None:
         if tensor is not None:
             weights[name] = tensor
     save_file(weights, folder / "model.safetensors")
+
+
+def overwrite(path: Path) -> None:
+    """Fill the very file that is there with zeros; who has it mapped sees them."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(bytes(size))
 
 
 def test_a_sharded_model_loads_as_the_whole_one(tmp_path: Path) -> None:
@@ -56,7 +67,7 @@ def test_loading_reports_eos_ids_time_and_progress(tmp_path: Path) -> None:
     seen = []
     model = load_model(
         ModelFolder(make_tiny_folder(tmp_path), "tiny"),
-        torch.float32,
+        TorchPacking(torch.float32),
         progress=lambda done, of: seen.append((done, of)),
     )
     assert seen == [(1, 2), (2, 2)]
@@ -77,11 +88,63 @@ def test_weights_of_another_dtype_are_converted(tmp_path: Path) -> None:
 
 def test_a_loaded_model_does_not_need_its_files_any_more(tmp_path: Path) -> None:
     folder = make_tiny_folder(tmp_path)
-    runner = ModelRunner(load_model(ModelFolder(folder, "tiny"), torch.float32), 4)
+    runner = ModelRunner(load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32)), 4)
     before = logits_of(runner, random_tokens(20), [0, 1])
-    with (folder / "model.safetensors").open("r+b") as file:
-        file.truncate(0)
+    overwrite(folder / "model.safetensors")
     assert torch.equal(logits_of(runner, random_tokens(20), [0, 1]), before)
+
+
+def test_without_packed_products_a_model_does_not_need_its_files_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "can_pack", lambda dtype, device: False)
+    folder = make_tiny_folder(tmp_path)
+    model = load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32))
+    assert not model.layers[0].down.packed
+    before = logits_of(ModelRunner(model, 4), random_tokens(20), [0, 1])
+    overwrite(folder / "model.safetensors")
+    assert torch.equal(logits_of(ModelRunner(model, 4), random_tokens(20), [0, 1]), before)
+    # A head that is the embedding again takes no memory of its own.
+    assert model.head.weight.data_ptr() == model.embedding.data_ptr()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A packing that keeps what it was asked for."""
+
+    seen: list[tuple[str, list[tuple[int, int]], torch.Tensor | None]]
+    dtype: torch.dtype = torch.bfloat16
+
+    def pack(
+        self, role: Role, parts: Sequence[MatrixSource], bias: torch.Tensor | None
+    ) -> list[torch.Tensor]:
+        self.seen.append((role, [part.shape for part in parts], bias))
+        return [part.dense(torch.float32).clone() for part in parts]
+
+
+def test_each_matrix_is_packed_once_with_its_role_parts_and_bias(tmp_path: Path) -> None:
+    folder = make_tiny_folder(tmp_path, "qwen2", intermediate_size=112)
+    recording = Recording([])
+    model = load_model(ModelFolder(folder, "tiny"), recording)
+    layer = [
+        ("qkv", [(64, 64), (32, 64), (32, 64)]),
+        ("output", [(64, 64)]),
+        ("gate_up", [(112, 64), (112, 64)]),
+        ("down", [(64, 112)]),
+    ]
+    asked = [(role, shapes) for role, shapes, _ in recording.seen]
+    assert asked == [*layer, *layer, ("head", [(512, 64)])]
+
+    weights = load_file(folder / "model.safetensors")
+    parts = [f"model.layers.1.self_attn.{part}_proj" for part in "qkv"]
+    bias = recording.seen[4][2]
+    assert bias is not None
+    assert torch.equal(bias, torch.cat([weights[f"{part}.bias"] for part in parts]))
+    for packed, part in zip(model.layers[1].qkv, parts, strict=True):
+        assert torch.equal(packed, weights[f"{part}.weight"])
+    assert recording.seen[1][2] is None
+    assert (model.dtype, model.embedding.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(model.head[0], weights["model.embed_tokens.weight"])
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
@@ -130,11 +193,11 @@ def test_a_packed_product_equals_the_plain_one(dtype: torch.dtype, rows: int, bi
     torch.manual_seed(0)
     weight, x = torch.randn(48, 32, dtype=dtype), torch.randn(rows, 32, dtype=dtype)
     bias = torch.randn(48, dtype=dtype) if biased else None
-    linear = make_linear(weight, bias)
-    assert linear.packed == can_pack(dtype, torch.device("cpu"))
+    product = make_linear(weight, bias)
+    assert product.packed == can_pack(dtype, torch.device("cpu"))
     expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
     tolerance = 1e-4 if dtype == torch.float32 else 0.2
-    torch.testing.assert_close(linear(x).double(), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(product(x).double(), expected, rtol=0, atol=tolerance)
 
 
 def test_dtypes_have_names() -> None:

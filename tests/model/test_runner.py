@@ -80,7 +80,7 @@ def test_a_span_in_a_batch_yields_what_it_yields_alone(
         runner.memory.layers[1][table] = 0.5
         if start:
             logits_of(runner, tokens[:start], table)
-        spans.append(Span(tokens[start:], start, table, wants))
+        spans.append(Span(tokens[start:], start, table, int(wants)))
     logits = runner.forward(spans)
     assert logits.shape == (len(alone), 512)
     if alone:
@@ -97,8 +97,8 @@ def test_many_decodes_of_very_different_lengths_agree_with_each_alone(
         base += len(table)
         tokens = random_tokens(length, i)
         if length > 1:
-            runner.forward([Span(tokens[:-1], 0, table, False)])
-        spans.append(Span(tokens[-1:], length - 1, table, True))
+            runner.forward([Span(tokens[:-1], 0, table, 0)])
+        spans.append(Span(tokens[-1:], length - 1, table, 1))
     together = runner.forward(spans)
     assert_near(together, torch.cat([runner.forward([span]) for span in spans]))
 
@@ -112,9 +112,9 @@ def test_a_span_reads_blocks_that_another_span_of_the_same_step_fills(
     for layer in runner.memory.layers:
         layer.fill_(7.0)
     spans = [
-        Span(tails[0], 32, [50, 40, 60], True),
-        Span(shared, 0, [50, 40], False),
-        Span(tails[1], 32, [50, 40, 61], True),
+        Span(tails[0], 32, [50, 40, 60], 1),
+        Span(shared, 0, [50, 40], 0),
+        Span(tails[1], 32, [50, 40, 61], 1),
     ]
     assert_near(runner.forward(spans), torch.stack(expected))
 
@@ -140,9 +140,9 @@ def test_what_unused_blocks_and_rows_hold_never_reaches_the_logits(tmp_path: Pat
     for layer in runner.memory.layers:
         layer.fill_(float("nan"))
     for tokens, table in zip(sequences, tables, strict=True):
-        runner.forward([Span(tokens[:-1], 0, table, False)])
+        runner.forward([Span(tokens[:-1], 0, table, 0)])
     decodes = [
-        Span(tokens[-1:], len(tokens) - 1, table, True)
+        Span(tokens[-1:], len(tokens) - 1, table, 1)
         for tokens, table in zip(sequences, tables, strict=True)
     ]
     assert_near(runner.forward(decodes), expected)
@@ -151,10 +151,10 @@ def test_what_unused_blocks_and_rows_hold_never_reaches_the_logits(tmp_path: Pat
 def test_logits_come_in_span_order_and_only_where_wanted(runner: ModelRunner) -> None:
     tokens = random_tokens(12)
     spans = [
-        Span(tokens[:5], 0, [0], False),
-        Span(tokens[:9], 0, [1], True),
-        Span(tokens[:1], 0, [2], True),
-        Span(tokens[:12], 0, [3], True),
+        Span(tokens[:5], 0, [0], 0),
+        Span(tokens[:9], 0, [1], 1),
+        Span(tokens[:1], 0, [2], 1),
+        Span(tokens[:12], 0, [3], 1),
     ]
     logits = runner.forward(spans)
     expected = [logits_of(runner, tokens[:n], [9]) for n in (9, 1, 12)]
@@ -162,12 +162,25 @@ def test_logits_come_in_span_order_and_only_where_wanted(runner: ModelRunner) ->
     assert_near(logits, torch.stack(expected))
 
 
+def test_a_span_may_want_the_logits_after_several_of_its_last_tokens(runner: ModelRunner) -> None:
+    tokens = random_tokens(12)
+    spans = [
+        Span(tokens[:4], 0, [0], 4),
+        Span(tokens[:6], 0, [1], 0),
+        Span(tokens[:12], 0, [2], 3),
+        Span(tokens[:5], 0, [3], 1),
+    ]
+    logits = runner.forward(spans)
+    expected = [logits_of(runner, tokens[:n], [9]) for n in (1, 2, 3, 4, 10, 11, 12, 5)]
+    assert_near(logits, torch.stack(expected))
+
+
 def test_a_step_that_wants_no_logits_still_writes_every_layer(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path)
     tokens = random_tokens(20)
-    assert runner.forward([Span(tokens, 0, [1, 2], False)]).shape == (0, 512)
+    assert runner.forward([Span(tokens, 0, [1, 2], 0)]).shape == (0, 512)
     written = [layer[[1, 2]].clone() for layer in runner.memory.layers]
-    runner.forward([Span(tokens, 0, [1, 2], True)])
+    runner.forward([Span(tokens, 0, [1, 2], 1)])
     for before, layer in zip(written, runner.memory.layers, strict=True):
         assert torch.equal(before, layer[[1, 2]])
     assert runner.forward([]).shape == (0, 512)
@@ -176,14 +189,16 @@ def test_a_step_that_wants_no_logits_still_writes_every_layer(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("span", "message"),
     [
-        (Span([], 0, [0], True), "at least one token"),
-        (Span([1], -1, [0], True), "positions"),
-        (Span([1] * 17, 0, [0], True), "needs 2 blocks"),
-        (Span([1], 1024, list(range(65)), True), "context of 1024"),
-        (Span([1], 0, [128], True), "outside 0 to 127"),
-        (Span([1], 0, [-1], True), "outside 0 to 127"),
-        (Span([512], 0, [0], True), "outside 0 to 511"),
-        (Span([-1], 0, [0], True), "outside 0 to 511"),
+        (Span([], 0, [0], 1), "at least one token"),
+        (Span([1], 0, [0], 2), "num_logits must be from 0 to the span's 1 tokens, not 2"),
+        (Span([1], 0, [0], -1), "num_logits must be"),
+        (Span([1], -1, [0], 1), "positions"),
+        (Span([1] * 17, 0, [0], 1), "needs 2 blocks"),
+        (Span([1], 1024, list(range(65)), 1), "context of 1024"),
+        (Span([1], 0, [128], 1), "outside 0 to 127"),
+        (Span([1], 0, [-1], 1), "outside 0 to 127"),
+        (Span([512], 0, [0], 1), "outside 0 to 511"),
+        (Span([-1], 0, [0], 1), "outside 0 to 511"),
     ],
 )
 def test_a_span_that_does_not_fit_is_refused(runner: ModelRunner, span: Span, message: str) -> None:

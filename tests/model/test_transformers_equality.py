@@ -50,7 +50,7 @@ def test_logits_and_greedy_tokens_equal_those_of_transformers(variant: str, tmp_
     ends = [1, 2, 16, 17, 60, 100]
     with torch.no_grad():
         expected = reference(torch.tensor([tokens])).logits[0, [end - 1 for end in ends]]
-    logits = torch.cat([runner.forward([Span(tokens[:end], 0, TABLE, True)]) for end in ends])
+    logits = torch.cat([runner.forward([Span(tokens[:end], 0, TABLE, 1)]) for end in ends])
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
 
     generated = reference.generate(
@@ -63,7 +63,7 @@ def test_the_kv_of_a_block_is_k_then_v_with_tokens_before_heads(tmp_path: Path) 
     runner = tiny_runner(tmp_path)
     reference: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
     tokens = random_tokens(20)
-    runner.forward([Span(tokens, 0, [5, 2], False)])
+    runner.forward([Span(tokens, 0, [5, 2], 0)])
     with torch.no_grad():
         cached = reference(torch.tensor([tokens]), use_cache=True).past_key_values
     for layer, memory in enumerate(runner.memory.layers):
@@ -76,9 +76,9 @@ def test_the_kv_of_a_block_is_k_then_v_with_tokens_before_heads(tmp_path: Path) 
 
 def test_bf16_logits_stay_close_to_fp32(tmp_path: Path) -> None:
     tokens = random_tokens(50)
-    exact = tiny_runner(tmp_path / "fp32").forward([Span(tokens, 0, TABLE, True)])
+    exact = tiny_runner(tmp_path / "fp32").forward([Span(tokens, 0, TABLE, 1)])
     rounded = tiny_runner(tmp_path / "bf16", dtype=torch.bfloat16)
     assert rounded.memory.layers[0].dtype == torch.bfloat16
-    logits = rounded.forward([Span(tokens, 0, TABLE, True)])
+    logits = rounded.forward([Span(tokens, 0, TABLE, 1)])
     assert logits.dtype == torch.float32
     assert (logits - exact).abs().max() < 0.03 * exact.abs().max()

@@ -12,7 +12,7 @@ from scheduler.trie_node import TrieNode
 from tests.scheduler.naive_prompts import NaivePrompts, nodes_below
 
 NAMESPACES = [DEFAULT, DEFAULT, DEFAULT, Namespace(tenant="t")]
-MODES = [CacheMode.DEFAULT] * 6 + [CacheMode.READ_ONLY, CacheMode.BYPASS]
+MODES = [CacheMode.DEFAULT] * 6 + [CacheMode.READ_ONLY, CacheMode.WRITE_ONLY, CacheMode.BYPASS]
 
 
 class PromptsUse:

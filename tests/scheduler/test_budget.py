@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler import Limits, Request
-from scheduler.budget import AdmissionCost, blocks_for, blocks_missing, fits, prefill_share
+from scheduler.budget import admission_cost, blocks_for, blocks_missing, prefill_share
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,17 @@ def test_only_the_blocks_that_are_not_held_yet_are_missing() -> None:
 
 
 def test_a_hit_on_pinned_blocks_costs_only_what_is_not_matched() -> None:
-    assert AdmissionCost(needed=10, matched=8, newly_pinned=0).blocks == 2
+    assert admission_cost(needed=10, matched=8, newly_pinned=0) == 2
 
 
 def test_a_hit_on_unpinned_blocks_takes_them_from_those_that_can_be_evicted() -> None:
-    assert AdmissionCost(needed=10, matched=8, newly_pinned=8).blocks == 10
-    assert AdmissionCost(needed=10, matched=8, newly_pinned=3).blocks == 5
+    assert admission_cost(needed=10, matched=8, newly_pinned=8) == 10
+    assert admission_cost(needed=10, matched=8, newly_pinned=3) == 5
 
 
-def test_a_request_fits_when_the_running_ones_still_get_theirs() -> None:
-    cost = AdmissionCost(needed=4, matched=1, newly_pinned=0)
-    assert fits(cost, available=5, reserved=2)
-    assert not fits(cost, available=5, reserved=3)
+def test_a_hit_beyond_what_is_needed_gives_nothing_back() -> None:
+    assert admission_cost(needed=3, matched=4, newly_pinned=0) == 0
+    assert admission_cost(needed=3, matched=4, newly_pinned=2) == 2
 
 
 @pytest.mark.parametrize("budget", range(1, 40))

@@ -17,7 +17,9 @@ from scheduler.order import ORDERS
 from tests.checking_model import Bench, answer_alone_of, answer_of
 from tests.scheduler.steps import step_in_order
 
-MODES = st.sampled_from([CacheMode.DEFAULT] * 5 + [CacheMode.READ_ONLY, CacheMode.BYPASS])
+MODES = st.sampled_from(
+    [CacheMode.DEFAULT] * 5 + [CacheMode.READ_ONLY, CacheMode.WRITE_ONLY, CacheMode.BYPASS]
+)
 NAMESPACES = st.sampled_from([DEFAULT, DEFAULT, DEFAULT, Namespace(tenant="other")])
 BRANCHES = st.sampled_from([0, 0, 0, 1, 2, 3])
 KINDS = ("tree", "tree of whole blocks", "flat")

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from radix_engine.model.linear import TorchPacking
 from radix_engine.model.load import load_model
+from radix_engine.model.served import torch_model
 from radix_engine.model.source import ModelFolder
 from scheduler import Limits
 from server import Engine
@@ -38,13 +40,15 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
         prefix_cache: bool = True,
         folder: Path = tiny_folder,
         order: str = "lpm",
+        block_size: int = 16,
         **options: Any,
     ) -> Engine:
-        model = load_model(ModelFolder(folder, "tiny"), torch.float32)
+        model = torch_model(load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32)))
         engine = Engine(
             model,
             TextCodec(folder),
             num_blocks,
+            block_size=block_size,
             limits=limits,
             cache=CacheOptions(enabled=prefix_cache, **options),
             order=order,

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from radix_engine.model.batch import Span
+from radix_engine.model.linear import TorchPacking
 from radix_engine.model.load import load_model
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.source import ModelFolder
@@ -47,14 +48,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def log_probs_after(folder: Path) -> Callable[[list[int]], Callable[[Tokens], list[float]]]:
     """What follows a prompt and some tokens, each time computed from the very beginning."""
-    runner = ModelRunner(load_model(ModelFolder(folder, "tiny"), torch.float32), 8)
+    runner = ModelRunner(load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32)), 8)
     known: dict[Tokens, list[float]] = {}
 
     def after(prompt: list[int]) -> Callable[[Tokens], list[float]]:
         def log_probs(tokens: Tokens) -> list[float]:
             whole = (*prompt, *tokens)
             if whole not in known:
-                logits = runner.forward([Span(list(whole), 0, list(range(8)), True)])
+                logits = runner.forward([Span(list(whole), 0, list(range(8)), 1)])
                 known[whole] = logits.double().log_softmax(dim=-1)[0].tolist()
             return known[whole]
 
@@ -241,7 +242,7 @@ def test_a_search_whose_logits_are_no_numbers_ends_with_an_error_and_others_go_o
 
     def poisoned(spans: list[Span]) -> torch.Tensor:
         logits = forward(spans).clone()
-        wanting = [span for span in spans if span.wants_logits]
+        wanting = [span for span in spans if span.num_logits]
         for row, span in enumerate(wanting):
             if span.start == 33:
                 logits[row, 7] = float("nan")
@@ -288,6 +289,7 @@ def test_a_search_of_one_token_needs_no_further_step(make_engine: MakeEngine) ->
     ("fields", "name"),
     [
         ({"stop": ("x",)}, "stop"),
+        ({"ignore_eos": True}, "ignore_eos"),
         ({"sampling": SamplingParams(temperature=0.5)}, "sampling"),
         ({"best_of": 1}, "best_of"),
         ({"best_of": 129}, "best_of"),

@@ -25,18 +25,23 @@ def test_without_options_the_defaults_of_engine_and_limits_hold() -> None:
 def test_each_option_reaches_the_engine() -> None:
     words = (
         "--model m --dtype fp32 --kv-memory 1GiB --prefix-cache off --threads 3 --port 0 "
+        "--quantization int4 --kv-dtype int8 --kernels avx2 --exact "
         "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0 "
         "--eviction slru --partial-blocks off --cache-ttl 60 --order dfs --fair --max-waiting 7"
     )
     options = parse(words.split())
     assert options.engine == EngineOptions(
-        "m",
-        "fp32",
-        "1GiB",
-        3,
-        CacheOptions(False, "tree", "slru", False, 60.0),
-        Limits(100, 9, 2, 7),
-        "dfs",
+        model="m",
+        dtype="fp32",
+        quantization="int4",
+        kv_dtype="int8",
+        kernels="avx2",
+        exact=True,
+        kv_memory="1GiB",
+        threads=3,
+        cache=CacheOptions(False, "tree", "slru", False, 60.0),
+        limits=Limits(100, 9, 2, 7),
+        order="dfs",
         fair=True,
     )
     assert (options.host, options.port, options.grace_s) == ("0.0.0.0", 0, 0.0)
@@ -91,7 +96,7 @@ def test_more_kv_memory_than_the_machine_has_is_refused(tiny_folder: Path) -> No
 
 
 def test_a_model_folder_is_served_with_the_memory_asked_for(tiny_folder: Path) -> None:
-    options = EngineOptions(model=str(tiny_folder), kv_memory="1MiB", dtype="fp32")
+    options = EngineOptions(model=str(tiny_folder), kv_memory="1MiB", dtype="fp32", kernels="torch")
     with Engine.load(options) as engine:
         info = engine.info
         assert info.num_blocks == 2**20 // (info.block_size * info.kv_bytes_per_token)

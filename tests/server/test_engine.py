@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from scheduler import Limits
 from server import GenerationParams, Output, RequestRefused, SamplingParams
 from tests.server.conftest import MakeEngine
 from tests.server.prompts import greedy, ids
+from tests.tiny import make_tiny_folder
 
 
 def test_a_repeated_prompt_is_served_from_the_cache_with_the_same_answer(
@@ -163,6 +167,22 @@ def test_a_stop_string_ends_the_text_before_it(make_engine: MakeEngine) -> None:
     assert answer.finish_reason == "stop"
 
 
+def test_an_answer_goes_on_past_the_end_of_the_text_where_that_is_asked_for(
+    make_engine: MakeEngine, tmp_path: Path
+) -> None:
+    plain = make_engine().generate([ids(20, 1)], greedy(12))[0].token_ids
+    # The same weights, but the text ends at the fifth of these tokens.
+    folder = make_tiny_folder(tmp_path / "ends", tokenizer=True)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": plain[4]}))
+    engine = make_engine(folder=folder)
+    ended = engine.generate([ids(20, 1)], greedy(12))[0]
+    assert ended.finish_reason == "stop"
+    assert ended.token_ids == plain[: plain.index(plain[4]) + 1]
+    params = replace(greedy(12), ignore_eos=True)
+    whole = engine.generate([ids(20, 1)], params)[0]
+    assert (whole.token_ids, whole.finish_reason) == (plain, "length")
+
+
 def test_a_seed_fixes_the_answer_whoever_shares_the_batch(make_engine: MakeEngine) -> None:
     engine = make_engine()
     seeded = GenerationParams(12, SamplingParams(temperature=1.0, seed=42))
@@ -195,7 +215,7 @@ def test_the_tree_shows_text_locks_and_blocks(make_engine: MakeEngine) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"max_tokens": 0}, {"max_tokens": 2.5}, {"stop": "end"}, {"stop": ("",)}]
+    "fields", [{"max_tokens": -1}, {"max_tokens": 2.5}, {"stop": "end"}, {"stop": ("",)}]
 )
 def test_generation_params_that_make_no_sense_name_the_field(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(fields))):

@@ -106,7 +106,7 @@ def test_logits_that_are_no_numbers_end_only_their_own_request(
 
     def poisoned(spans: list[Span]) -> torch.Tensor:
         logits = forward(spans).clone()
-        wanting = [span for span in spans if span.wants_logits]
+        wanting = [span for span in spans if span.num_logits]
         for row, span in enumerate(wanting):
             if span.start < 30 <= span.start + len(span.tokens):
                 logits[row, 7] = float("nan")

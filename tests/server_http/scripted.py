@@ -1,9 +1,10 @@
 """An engine that answers by script, on a thread of its own, to drive the HTTP side in tests.
 
-One token is one byte of UTF-8. The last word of a prompt's first line chooses the script:
-``hold`` sends one piece and then waits, ``queue`` sends nothing, ``fail`` ends with an error after
-one piece, ``crash`` breaks submit(); all else is answered with REPLY at once. Where several answers
-are asked for, they come in turn, a piece of each; the last gets one piece more: its number.
+A prompt's tokens are bytes of UTF-8. The last word of its first line chooses the script: ``hold``
+sends one piece and then waits, ``queue`` sends nothing, ``fail`` ends with an error after one
+piece, ``crash`` breaks submit(); all else is answered with REPLY at once. Where several answers are
+asked for, they come in turn, a piece of each; the last gets one piece more: its number. Each piece
+is one token, the first byte of its text, with a log-probability of -0.5 and LIKELIEST.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from radix_engine.model.logprobs import TokenLogprob
 from server.errors import RequestRefused
-from server.outputs import EngineInfo, GenerationParams, Output, Usage
+from server.outputs import EngineInfo, GenerationParams, Output, PromptLogprobs, Usage
+from server.token_text import TokenText
 
 REPLY = ("Hello", ", ", "w\u00f6rld", "!")
 INFO = EngineInfo(
@@ -25,9 +28,13 @@ INFO = EngineInfo(
     block_size=16,
     num_blocks=64,
     kv_bytes_per_token=1000,
-    dtype="fp32",
+    weights="fp32",
+    kv_dtype="fp32",
+    kernels="torch",
+    exact=False,
     prefix_cache=True,
 )
+LIKELIEST = ((65, -0.25), (66, -0.5), (195, -2.0))  # A, B, and the beginning of a character
 TIMEOUT_S = 20.0
 
 
@@ -47,6 +54,13 @@ class ScriptedText:
             assert self.gate.wait(TIMEOUT_S)
         return list(text.encode())
 
+    def decode(self, ids: Sequence[int], /, *, special: bool = False) -> str:
+        return bytes(ids).decode(errors="replace")
+
+    def token_text(self, token: int, /) -> TokenText:
+        data = bytes([token])
+        return TokenText(data.decode() if token < 128 else f"bytes:\\x{token:02x}", data)
+
     def render_chat(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, /
     ) -> list[int]:
@@ -65,6 +79,7 @@ class Held:
     on_output: Callable[[Output], None]
     cached: int
     sent: dict[int, int] = field(default_factory=dict)  # tokens, by answer
+    begun: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -75,12 +90,34 @@ class Held:
     ) -> None:
         if index not in self.running:
             return
-        tokens = (1,) if text else ()
+        tokens = tuple(text.encode()[:1])
         self.sent[index] = self.sent.get(index, 0) + len(tokens)
         if reason is not None:
             self.running.remove(index)
         usage = Usage(len(self.prompt), self.sent[index], self.cached)
-        self.on_output(Output(request_id, text, tokens, reason, usage, error, index))
+        first = index not in self.begun
+        self.begun.add(index)
+        output = Output(
+            request_id,
+            text,
+            tokens,
+            reason,
+            usage,
+            error,
+            index,
+            logprobs=self.logprobs(tokens, self.params.logprobs),
+            prompt_logprobs=self.prompt_logprobs() if first else None,
+        )
+        self.on_output(output)
+
+    def logprobs(self, tokens: Sequence[int], top: int | None) -> tuple[TokenLogprob, ...] | None:
+        if top is None:
+            return None
+        return tuple(TokenLogprob(token, -0.5, LIKELIEST[:top]) for token in tokens)
+
+    def prompt_logprobs(self) -> PromptLogprobs | None:
+        known = self.logprobs(self.prompt[1:], self.params.prompt_logprobs)
+        return None if known is None else (None, *known)
 
 
 @dataclass
@@ -193,6 +230,9 @@ class ScriptedEngine:
         if script == "queue":
             return
         params = self._held[request_id].params
+        if not params.max_tokens:
+            self._emit(request_id, "", "length")
+            return
         for count, piece in enumerate(REPLY, start=1):
             if script == "hold" and count == 2:
                 return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from radix_engine.model.sampling_params import SamplingParams
 from server.http.schemas import ChatCompletion, ChatCompletionChunk, TextCompletion
 from tests.server_http.running import Running, events
 from tests.server_http.scripted import REPLY
@@ -134,6 +136,49 @@ def test_sampling_fields_and_stops_reach_the_engine(server: Running) -> None:
     assert (params.max_tokens, params.stop) == (3, ("x", "yz"))
     assert (params.sampling.temperature, params.sampling.top_p) == (0, 0.5)
     assert (params.sampling.top_k, params.sampling.seed) == (7, -(2**63))
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_penalties_and_biases_reach_the_engine_and_are_off_by_default(
+    server: Running, path: str
+) -> None:
+    fields: dict[str, Any] = {
+        "min_p": 0.25,
+        "repetition_penalty": 1.5,
+        "presence_penalty": -2,
+        "frequency_penalty": 2,
+        "logit_bias": {"3": -100, "4": 0.5},
+    }
+    response = server.post(path, body_for(path, f"penal {path}", **fields))
+    assert response.is_success
+    assert "x-ignored-fields" not in response.headers
+    sampling = params_of(server, f"penal {path}").sampling
+    assert (sampling.min_p, sampling.repetition_penalty) == (0.25, 1.5)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-2, 2)
+    assert sampling.logit_bias == {3: -100, 4: 0.5}
+    server.post(path, body_for(path, f"plain {path}"))
+    params = params_of(server, f"plain {path}")
+    assert params.sampling == SamplingParams()
+    assert (params.logprobs, params.prompt_logprobs) == (None, None)
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_whether_to_go_on_past_the_end_of_the_text_reaches_the_engine(
+    server: Running, path: str
+) -> None:
+    for sent, expected in ((True, True), (False, False), (None, False)):
+        prompt = f"on {path} {sent}"
+        assert server.post(path, body_for(path, prompt, ignore_eos=sent)).is_success
+        assert params_of(server, prompt).ignore_eos is expected
+
+
+def test_the_models_own_ways_stand_for_what_was_left_out(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = SamplingParams(0.5, 0.9, 40, min_p=0.1, repetition_penalty=1.1)
+    monkeypatch.setattr(server.engine, "info", replace(server.engine.info, sampling=own))
+    server.post(COMPLETIONS, {"prompt": "own ways", "repetition_penalty": 1, "seed": 3})
+    assert params_of(server, "own ways").sampling == replace(own, repetition_penalty=1, seed=3)
 
 
 @pytest.mark.parametrize(("sent", "top_k"), [(-1, 0), (0, 0), (None, 0), (5, 5)])

@@ -66,6 +66,61 @@ def test_a_whole_and_a_streamed_completion(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in stream) == TEXT
 
 
+def test_log_probabilities_of_a_chat(client: openai.OpenAI) -> None:
+    for stream in (False, True):
+        answer = client.chat.completions.create(
+            model="scripted-1",
+            messages=[{"role": "user", "content": "logprobs"}],
+            logprobs=True,
+            top_logprobs=3,
+            stream=stream,
+        )
+        chunks = list(answer) if isinstance(answer, openai.Stream) else [answer]
+        entries = [
+            entry
+            for chunk in chunks
+            if chunk.choices[0].logprobs is not None
+            for entry in chunk.choices[0].logprobs.content or []
+        ]
+        assert [entry.token for entry in entries] == ["H", ",", "w", "!"]
+        assert {entry.logprob for entry in entries} == {-0.5}
+        for entry in entries:
+            assert entry.bytes == list(entry.token.encode())
+            assert [(top.token, top.logprob, top.bytes) for top in entry.top_logprobs] == [
+                ("A", -0.25, [65]),
+                ("B", -0.5, [66]),
+                ("bytes:\\xc3", -2.0, [195]),
+            ]
+
+
+def test_log_probabilities_and_the_echo_of_a_completion(client: openai.OpenAI) -> None:
+    for stream in (False, True):
+        answer = client.completions.create(
+            model="scripted-1", prompt="hey", logprobs=2, echo=True, stream=stream
+        )
+        chunks = list(answer) if isinstance(answer, openai.Stream) else [answer]
+        choices = [chunk.choices[0] for chunk in chunks]
+        assert "".join(choice.text for choice in choices) == "hey" + TEXT
+        lists = [choice.logprobs for choice in choices if choice.logprobs is not None]
+        tokens = [token for each in lists for token in each.tokens or []]
+        assert tokens == ["h", "e", "y", "H", ",", "w", "!"]
+        values = [value for each in lists for value in each.token_logprobs or []]
+        assert values == [None, *[-0.5] * 6]
+        tops = [top for each in lists for top in each.top_logprobs or []]
+        assert tops[1] == {"A": -0.25, "B": -0.5, "e": -0.5}
+        offsets = [offset for each in lists for offset in each.text_offset or []]
+        assert offsets == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_prompt_alone_comes_back(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="scripted-1", prompt=["one", "two"], logprobs=0, echo=True, max_tokens=0
+    )
+    assert [choice.text for choice in answer.choices] == ["one", "two"]
+    assert answer.usage is not None
+    assert (answer.usage.completion_tokens, answer.usage.prompt_tokens) == (0, 6)
+
+
 def test_errors_become_the_clients_exceptions(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model="scripted-1", prompt="x" * 300)

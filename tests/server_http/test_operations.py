@@ -22,7 +22,9 @@ def test_server_info_shows_memory_counters_and_state(server: Running) -> None:
         "block_size": 16,
         "tokens": 1024,
         "bytes_per_token": 1000,
+        "dtype": "fp32",
     }
+    assert (info.weights, info.kernels, info.exact) == ("fp32", "torch", False)
     assert (info.model, info.context_length, info.prefix_cache) == ("scripted-1", 256, True)
     assert info.counters == {"prompt_tokens": 1, "cached_tokens": 2}
     assert info.state["running"] == 0

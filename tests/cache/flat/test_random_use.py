@@ -86,7 +86,7 @@ class FlatMachine(RuleBasedStateMachine):
         letters=LETTERS,
         more=st.integers(0, 15),
         namespace=NAMESPACES,
-        mode=st.sampled_from([CacheMode.DEFAULT] * 4 + [CacheMode.BYPASS]),
+        mode=st.sampled_from([CacheMode.DEFAULT] * 4 + [CacheMode.WRITE_ONLY, CacheMode.BYPASS]),
     )
     def lease(self, letters: list[str], more: int, namespace: Namespace, mode: CacheMode) -> User:
         return self._begin(spell(letters, self.size) + [0] * (more % self.size), namespace, mode)

@@ -1,0 +1,141 @@
+// Attention of up to 16 query rows over one chunk of 256 tokens, and how chunks are put together.
+//
+// A row is one query head of one token; all rows share a KV head. A chunk's result is a softmax of
+// its own (maximum, sum, weighted values); chunks are merged in order. Chunks begin at multiples of
+// 256 and rows do not touch each other, so a row's bits are the same whether its token was decoded,
+// part of a prompt, or computed together with others that share the chunk's blocks. (After Milakov
+// and Gimelshein, "Online normalizer calculation for softmax", 2018; the split of the context is
+// that of FlashDecoding.)
+#pragma once
+#include "amx.h"
+#include "kv.h"
+
+constexpr int TILE = 16;            // query rows
+constexpr float NOTHING = -1e30f;   // the maximum of no scores
+
+struct Scoring {
+  float scale;        // of scores to powers of 2: the softmax's times log2(e)
+  float softcap;      // 0: none; else scores s become softcap * tanh(s / softcap) before the mask
+  float inner_scale;  // the softmax's, applied within the cap
+};
+
+// One head's dot products to scores: scaled by 1 / sqrt(dimensions), as attention is.
+INLINE Scoring scoring_of(int head_dim, float softcap) {
+  const float scale = 1.f / std::sqrt((float)head_dim);
+  return {softcap > 0 ? LOG2E : scale * LOG2E, softcap, scale};
+}
+
+// The query rows of a tile, and which tokens each sees, relative to the chunk.
+template <class Element>
+struct Tile {
+  alignas(64) Element queries[TILE * MAX_HEAD];  // [row][dims]
+  int first[TILE];                               // sees tokens from here
+  int end[TILE];                                 // up to here
+  int rows;
+};
+
+struct TileScratch {
+  alignas(64) float scores[TILE * CHUNK];
+  alignas(64) bf16 weights[TILE * CHUNK];
+};
+
+// What a chunk, or several, contribute to the rows of a tile.
+struct Partial {
+  alignas(64) float top[TILE];
+  alignas(64) float total[TILE];
+  alignas(64) float values[TILE * MAX_HEAD];  // [row][dims]
+};
+
+#include "attention_scores.h"
+
+// The lanes of block `b` that a row sees, the others `otherwise`.
+INLINE Vec seen_of(Vec x, float otherwise, int b, int first, int end) {
+  first -= b * BLOCK, end -= b * BLOCK;
+  if (first <= 0 && end >= BLOCK) return x;
+  return between(x, splat(otherwise), first, end);
+}
+
+// Weights are rounded to bf16, or stay floats: so exact must the power be.
+INLINE Vec weight_of(Vec x, const bf16*) { return rough_exp2(x); }
+INLINE Vec weight_of(Vec x, const float*) { return exp2(x); }
+
+// Scores to weights e^(score - top); what a row does not see weighs 0. `weights` may be `scores`.
+template <class Element>
+void softmax_row(const ChunkView<Element>& view, const Scoring& how, int first, int end, float* s,
+                 Element* w, float& most, float& total) {
+  Vec top = splat(NOTHING);
+  for (int b = 0; b < view.blocks; b++)
+    top = max(top, seen_of(load(s + b * BLOCK), NOTHING, b, first, end));
+  most = largest(top);
+  if (most > NOTHING) most *= how.scale;
+  Vec all = zero();
+  for (int b = 0; b < view.blocks; b++) {
+    Vec e = weight_of(fma(load(s + b * BLOCK), splat(how.scale), splat(-most)), w);
+    e = seen_of(e, 0, b, first, end);
+    all = add(all, e);
+    if (view.value_scales[b]) e = mul(e, load(view.value_scales[b]));
+    store_as(w + b * BLOCK, e);
+  }
+  total = sum(all);
+}
+
+// Scores of int8 keys get their scales, and a soft cap is applied, before all else.
+template <class Element>
+void adjust_scores(const ChunkView<Element>& view, const Scoring& how, float* s) {
+  for (int b = 0; b < view.blocks; b++) {
+    Vec x = load(s + b * BLOCK);
+    if (view.key_scales[b]) x = mul(x, load(view.key_scales[b]));
+    if (how.softcap > 0)
+      x = mul(tanh(mul(x, splat(how.inner_scale / how.softcap))), splat(how.softcap));
+    store(s + b * BLOCK, x);
+  }
+}
+
+template <class Element>
+void softmax_rows(const Tile<Element>& tile, const ChunkView<Element>& view, const Scoring& how,
+                  float* scores, Element* weights, Partial& out) {
+  for (int r = 0; r < tile.rows; r++) {
+    float* s = scores + r * CHUNK;
+    if (view.key_scales[0] || how.softcap > 0) adjust_scores(view, how, s);
+    softmax_row(view, how, tile.first[r], tile.end[r], s, weights + r * CHUNK, out.top[r],
+                out.total[r]);
+  }
+}
+
+template <class Element>
+void attend_chunk(const KvLayout& kv, const Tile<Element>& tile, const ChunkView<Element>& view,
+                  const Scoring& how, TileScratch& scratch, Partial& out) {
+  score_rows(kv, tile, view, scratch.scores);
+  Element* weights;
+  if constexpr (sizeof(Element) == 2)
+    weights = scratch.weights;
+  else
+    weights = scratch.scores;
+  softmax_rows(tile, view, how, scratch.scores, weights, out);
+  weigh_values(kv, tile.rows, weights, view, out.values);
+}
+
+INLINE void begin(Partial& all, int rows, int dims) {
+  for (int r = 0; r < rows; r++) all.top[r] = NOTHING, all.total[r] = 0;
+  std::memset(all.values, 0, sizeof(float) * rows * dims);
+}
+
+// The next chunk's part of one row. All of one that sees nothing there leaves the row as it is.
+INLINE void merge_row(float& top, float& total, float* values, float next_top, float next_total,
+                      const float* next_values, int dims) {
+  const float most = next_top > top ? next_top : top;
+  alignas(64) float both[LANES];
+  Vec powers = exp2(sub(between(splat(top), splat(next_top), 0, 1), splat(most)));
+  store(both, powers);
+  Vec old_part = splat(both[0]), new_part = splat(both[1]);
+  top = most;
+  total = std::fmaf(next_total, both[1], total * both[0]);
+  for (int d = 0; d < dims; d += LANES)
+    store(values + d, fma(load(next_values + d), new_part, mul(load(values + d), old_part)));
+}
+
+INLINE void merge(Partial& all, const Partial& next, int rows, int dims) {
+  for (int r = 0; r < rows; r++)
+    merge_row(all.top[r], all.total[r], all.values + r * dims, next.top[r], next.total[r],
+              next.values + r * dims, dims);
+}
