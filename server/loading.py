@@ -52,6 +52,10 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
         text = pool.submit(TextCodec, folder.path, choice.context_length)
         model = choice.load(progress)
         codec = text.result()
+    if model.kernels not in ("torch", "transformers"):
+        torch.set_num_threads(
+            1
+        )  # what is left for torch is small, and its threads would be in the way
     return EngineParts(model, codec, whole_blocks(kv_memory(), choice.kv_bytes_per_block))
 
 

@@ -136,6 +136,8 @@ class Starter:
                 {
                     "VLLM_CPU_KVCACHE_SPACE": str(self.options.kv_gib),
                     "VLLM_CPU_OMP_THREADS_BIND": _first_processors(self.threads),
+                    # What it compiles at its first start.
+                    "VLLM_CACHE_ROOT": str(self.options.build.absolute() / "peers/vllm-cache"),
                     "VLLM_NO_USAGE_STATS": "1",
                     "HF_HUB_OFFLINE": "1",
                 }

@@ -91,7 +91,7 @@ def _group(each: Comparison) -> str:
 
 def _wrapped(measure: str) -> str:
     """A measure's name in short lines."""
-    words = measure.replace("ttft", "TTFT").split(" ")
+    words = measure.split(" ")
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > 9:

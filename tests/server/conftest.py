@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from radix_engine.cpu.build import build
+from radix_engine.cpu.library import Kernels
+from radix_engine.cpu.packing import CpuPacking
+from radix_engine.cpu.processor import KernelKind, read_processor, usable_kinds
+from radix_engine.cpu.served import cpu_model
 from radix_engine.model.linear import TorchPacking
 from radix_engine.model.load import load_model
-from radix_engine.model.served import torch_model
+from radix_engine.model.served import ServedModel, torch_model
 from radix_engine.model.source import ModelFolder
 from scheduler import Limits
 from server import Engine
@@ -20,6 +25,19 @@ from server.text import TextCodec
 from tests.tiny import make_tiny_folder
 
 MakeEngine = Callable[..., Engine]
+
+KINDS = usable_kinds(read_processor())
+"""The compiled kernels that run on this machine, fastest first."""
+
+
+def served(folder: Path, kind: KernelKind | None) -> ServedModel:
+    """The model in ``folder``: on compiled kernels in the type they compute in, or on torch."""
+    model = ModelFolder(folder, "tiny")
+    if kind is None:
+        return torch_model(load_model(model, TorchPacking(torch.float32)))
+    kernels = Kernels(build(kind), kind)
+    name, dtype = ("bf16", torch.bfloat16) if kind.bf16 else ("fp32", torch.float32)
+    return cpu_model(load_model(model, CpuPacking(kernels, name, dtype)), kernels, name, 2)
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +59,7 @@ def make_engine(tiny_folder: Path) -> Iterator[MakeEngine]:
         folder: Path = tiny_folder,
         order: str = "lpm",
         block_size: int = 16,
+        kind: KernelKind | None = None,
         **options: Any,
     ) -> Engine:
         model = torch_model(load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32)))

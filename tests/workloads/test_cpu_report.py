@@ -6,7 +6,14 @@ import pytest
 
 from workloads.cpu_cases import OURS, PEER_CONTENDERS, all_cases
 from workloads.cpu_plot import draw
-from workloads.cpu_report import Measured, case_goal, comparison_table, comparisons, figures
+from workloads.cpu_report import (
+    Measured,
+    case_goal,
+    comparison_table,
+    comparisons,
+    figures,
+    title_of,
+)
 
 CASES = all_cases()
 OUR, OUR_OFF, OUR_Q4, OUR_HTTP = OURS
@@ -72,13 +79,19 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios_and_has_its_goal() -> None:
 def test_each_peer_is_compared_with_ours_by_the_same_door_and_bits() -> None:
     pairs = {(each.measure, each.peer): each.ours for each in comparisons(CASES, measured())}
     assert pairs == {
-        ("decode 1 short", "openvino"): 110.0,
-        ("decode 1 short 4-bit", "llama.cpp"): 300.0,
-        ("cold ttft 2050", "openvino"): 80.0,
-        ("decode 8 2k over HTTP", "vllm"): 90.0,
+        ("decode, 1 stream, short", "openvino"): 110.0,
+        ("decode, 1 stream, short 4-bit", "llama.cpp"): 300.0,
+        ("cold TTFT, 2,050 tokens", "openvino"): 80.0,
+        ("decode, 8 streams, 2k over HTTP", "vllm"): 90.0,
         ("peak memory over HTTP", "vllm"): 900.0,
         ("start up over HTTP", "vllm"): 4.0,
     }
+
+
+def test_measures_have_names_for_people() -> None:
+    assert title_of("warm_ttft_2000_of_2050") == "warm TTFT, 2,000 of 2,050 tokens"
+    assert title_of("decode_1_short_busy_core") == "decode, 1 stream, short, busy core"
+    assert title_of("peak_memory") == "peak memory"
 
 
 def test_without_ours_or_without_peers_there_is_nothing_to_compare() -> None:
@@ -116,15 +129,17 @@ def test_goals(stem: str, peer: object, expected: float | None) -> None:
 
 def test_the_table_has_ours_beside_each_peer_s_with_the_goal() -> None:
     lines = comparison_table(comparisons(CASES, measured())).splitlines()
-    assert " ".join(lines[2].split()) == "cold ttft 2050 (ms) 80 openvino 100 0.8 <= 0.85 met"
+    assert (
+        " ".join(lines[2].split()) == "cold TTFT, 2,050 tokens (ms) 80 openvino 100 0.8 <= 0.85 met"
+    )
 
 
 def test_bars_say_how_many_times_better_ours_is(tmp_path: Path) -> None:
     found = comparisons(CASES, measured())
-    (cold,) = (each for each in found if each.measure == "cold ttft 2050")
+    (cold,) = (each for each in found if each.measure == "cold TTFT, 2,050 tokens")
     assert cold.times_better == pytest.approx(1.25)
     assert cold.goal_times_better == pytest.approx(1 / 0.85)
-    (decode,) = (each for each in found if each.measure == "decode 8 2k over HTTP")
+    (decode,) = (each for each in found if each.measure == "decode, 8 streams, 2k over HTTP")
     assert (decode.times_better, decode.goal_times_better) == (3.0, 2.5)
     path = tmp_path / "deep" / "plot.png"
     draw(found, "title", path)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What would be run, in the place of running it; only the folder is made."""
     seen: list[list[str]] = []
 
-    def note(command: Sequence[str], log: Path, title: str, **more: Any) -> None:
+    def note(command: Sequence[str], log: Path, title: str, environment: Any = None) -> None:
         seen.append(list(command))
         if "venv" in command:
             interpreter(Path(command[-1]).parents[1], title).parent.mkdir(parents=True)
@@ -73,6 +73,30 @@ def test_torch_comes_first_and_without_cuda_and_nothing_may_change_it(
     monkeypatch.setattr(peer_setup, "TORCH", "0.0.0")
     set_up(tmp_path / "b", "vllm", tmp_path / "log")
     assert commands[2][-3:] == ["--torch-backend", "cpu", "torch==0.0.0"]
+
+
+def test_what_is_compiled_sets_all_of_the_tiles_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Mapping[str, str] | None] = []
+
+    def note(
+        command: Sequence[str],
+        log: Path,
+        title: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        seen.append(environment)
+        interpreter(tmp_path, title).parent.mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(peer_setup, "run_logged", note)
+    monkeypatch.setenv("CXXFLAGS", "-O2")
+    set_up(tmp_path, "llama.cpp", tmp_path / "log")
+    header = tmp_path / "peers" / "llama.cpp" / "tile_shapes.h"
+    environment = seen[-1]
+    assert environment is not None
+    assert environment["CXXFLAGS"] == f"-O2 -include {header}"
+    assert '"m"(*(const char (*)[64])(shapes))' in header.read_text()
 
 
 def test_every_version_is_pinned() -> None:

@@ -203,8 +203,8 @@ INLINE Vec exp2(Vec x) {
   return scale2(p, whole);
 }
 
-// 2^x for x up to 0, relative error 8e-5: a fit by least squares that spares half the work where
-// the result is rounded to bf16 (error 2e-3) anyway. NaN stays NaN.
+// 2^x with a relative error of 8e-5 (a fit by least squares): half the work where the result is
+// rounded to bf16, an error of 2e-3, anyway. NaN stays NaN. For x up to 0 without AVX-512.
 INLINE Vec rough_exp2(Vec x) {
 #ifndef HAS_AVX512
   x = max(splat(-150.f), x);  // scale2 covers no more
@@ -225,6 +225,16 @@ INLINE Vec silu(Vec x) {
   Vec e = exp2(mul(x, splat(-LOG2E)));
   return div(x, add(e, splat(1.f)));
 }
+
+#ifdef HAS_AVX512
+// The same where the result is rounded to bf16: relative error 2e-4, a third of the work.
+INLINE Vec rough_silu(Vec x) {
+  Vec e = rough_exp2(mul(x, splat(-LOG2E)));
+  return mul(x, {_mm512_rcp14_ps(add(e, splat(1.f)).v)});
+}
+#else
+INLINE Vec rough_silu(Vec x) { return silu(x); }
+#endif
 
 INLINE Vec tanh(Vec x) {
   Vec e = exp2(mul(x, splat(2 * LOG2E)));

@@ -206,7 +206,8 @@ void Step::run_layer(int me, int l) {
   const Input mid = normed(me, phase(l, MLP_NORM), layer.mlp_norm, rows, normed_);
   multiply(me, phase(l, GATE_UP), layer.gate_up, mid, rows,
            [&](int row, int panel, Vec gate, Vec up) {
-             put(inner_, row, panel * 16, mul(silu(gate), up));
+             const Vec gated = inner_.form == HALVES ? rough_silu(gate) : silu(gate);
+             put(inner_, row, panel * 16, mul(gated, up));
            });
   if (inner_.form == BYTES)
     each_row(me, phase(l, INNER), rows, [&](int r) { quantize_row(inner_, r); });
