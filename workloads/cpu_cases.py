@@ -17,7 +17,7 @@ Kind = Literal["cold", "warm", "decode", "agents", "unshared"]
 SHORT, LONG, LONGEST = 32, 2048, 7000
 STREAMS = (1, 4, 8, 32)
 AGENTS, TURNS, AGENT_TOKENS = 4, 3, 24
-LOUD_STREAMS = 8  # of the load in which nothing is shared
+UNSHARED_STREAMS = 8  # of the load in which nothing is shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ def all_cases() -> list[Case]:
             "unshared",
             "tps",
             _unshared,
-            LOUD_STREAMS * 544,
+            UNSHARED_STREAMS * 544,
             4.0,
-            streams=LOUD_STREAMS,
+            streams=UNSHARED_STREAMS,
         )
     )
     return cases
@@ -186,7 +186,8 @@ def _agents(prompts: Prompts) -> tuple[Load | None, Load]:
 
 
 def _unshared(prompts: Prompts) -> tuple[Load | None, Load]:
-    return None, Load([[prompts.fresh(512)] for _ in range(LOUD_STREAMS)], 32)
+    measured = Load([[prompts.fresh(512)] for _ in range(UNSHARED_STREAMS)], 32)
+    return Load([[prompts.fresh(64)]], 4), measured  # the one without a cache did nothing so far
 
 
 class _Warm:

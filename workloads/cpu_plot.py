@@ -73,6 +73,7 @@ def _panel(
                 textcoords="offset points",
                 ha="center",
                 fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             )
             top = max(top, above)
     axes.axhline(1, color="0.35", linewidth=1, linestyle="--", zorder=0)

@@ -19,7 +19,7 @@ from workloads.cpu_worker import RunningEngine
 
 LOAD_LIMIT_S = 900.0
 # A case that comes down to one per cent needs more rounds than the others.
-UNSHARED_ROUNDS = 2
+UNSHARED_ROUNDS = 4
 # Threads that spin for a while after their work have stopped by then.
 SETTLE_S = 0.3
 

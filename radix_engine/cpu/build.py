@@ -26,7 +26,8 @@ _OPTIONS = (
     "-Wall",
     "-Wextra",
     "-Wno-psabi",
-    "-Wno-maybe-uninitialized",  # g++ 12 warns inside its own header of AVX-512
+    "-Wno-uninitialized",  # g++ 12 warns inside its own header of AVX-512
+    "-Wno-maybe-uninitialized",
     "-pthread",
     "-shared",
     "-fPIC",

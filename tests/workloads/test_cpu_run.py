@@ -221,8 +221,8 @@ def test_only_who_has_something_to_do_takes_part() -> None:
     assert names == ["ours", "ours-q4", "ours-http", "openvino-cache-off"]
 
 
-def test_what_comes_down_to_a_per_cent_has_twice_the_rounds() -> None:
-    assert [case_rounds(case, 3) for case in chosen_cases(["nothing", "agents"])] == [3, 6]
+def test_what_comes_down_to_a_per_cent_has_more_rounds() -> None:
+    assert [case_rounds(case, 3) for case in chosen_cases(["nothing", "agents"])] == [3, 12]
     assert estimated_s(chosen_cases(["cold_ttft_512"]), [OUR, OPENVINO_OFF], 10) == pytest.approx(
         2 * 10 * 0.7
     )

@@ -26,13 +26,16 @@ INLINE void shape_tiles_for_products() {
   shape_tiles(shapes);
 }
 
-// Attention: tiles 0-3 add up, 4 holds queries, 5 keys; 6 holds the weights of 16 tokens
-// (16 rows x 16 bf16), 7 the values of a block (8 pairs of tokens x 16 dimensions).
-INLINE void shape_tiles_for_attention() {
+// Attention, scores: as for products.
+INLINE void shape_tiles_for_scores() { shape_tiles_for_products(); }
+
+// Attention, values: tiles 0-3 add up, 5 and 6 hold the weights of 16 tokens (16 rows x 16 bf16), 4
+// and 7 the values of a block (8 pairs of tokens x 16 dimensions).
+INLINE void shape_tiles_for_values() {
   TileShapes shapes;
-  for (int i = 0; i < 6; i++) shapes.row_bytes[i] = 64, shapes.rows[i] = 16;
-  shapes.row_bytes[6] = 32, shapes.rows[6] = 16;
-  shapes.row_bytes[7] = 64, shapes.rows[7] = 8;
+  for (int i = 0; i < 8; i++) shapes.row_bytes[i] = 64, shapes.rows[i] = 16;
+  shapes.row_bytes[5] = shapes.row_bytes[6] = 32;
+  shapes.rows[4] = shapes.rows[7] = 8;
   shape_tiles(shapes);
 }
 
@@ -54,6 +57,5 @@ INLINE void zero_tiles() {
 INLINE void release_tiles() { _tile_release(); }
 #else
 INLINE void shape_tiles_for_products() {}
-INLINE void shape_tiles_for_attention() {}
 INLINE void release_tiles() {}
 #endif

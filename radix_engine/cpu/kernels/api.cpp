@@ -103,7 +103,7 @@ int multiply_rows(const Matrix* m, const float* rows, int count, float* out) {
     shape_tiles_for_products();
     const size_t width = padded(m->outputs);
     for (int p = 0; p < num_panels(*m); p++)
-      product(*m, in, 0, count, p, [&](int row, Vec low, Vec high) {
+      product(*m, in, 0, count, p, p + 1, [&](int row, Vec low, Vec high) {
         store(out + row * width + p * PANEL, low);
         store(out + row * width + p * PANEL + 16, high);
       });

@@ -39,6 +39,15 @@ struct TileScratch {
   alignas(64) bf16 weights[TILE * CHUNK];
 };
 
+// Weights lie beside the scores, or, as floats, in their place.
+template <class Element>
+INLINE Element* weights_of(const TileScratch& scratch) {
+  if constexpr (sizeof(Element) == 2)
+    return const_cast<bf16*>(scratch.weights);
+  else
+    return const_cast<float*>(scratch.scores);
+}
+
 // What a chunk, or several, contribute to the rows of a tile.
 struct Partial {
   alignas(64) float top[TILE];
@@ -93,26 +102,22 @@ void adjust_scores(const ChunkView<Element>& view, const Scoring& how, float* s)
 
 template <class Element>
 void softmax_rows(const Tile<Element>& tile, const ChunkView<Element>& view, const Scoring& how,
-                  float* scores, Element* weights, Partial& out) {
+                  TileScratch& scratch, Partial& out) {
   for (int r = 0; r < tile.rows; r++) {
-    float* s = scores + r * CHUNK;
+    float* s = scratch.scores + r * CHUNK;
     if (view.key_scales[0] || how.softcap > 0) adjust_scores(view, how, s);
-    softmax_row(view, how, tile.first[r], tile.end[r], s, weights + r * CHUNK, out.top[r],
-                out.total[r]);
+    softmax_row(view, how, tile.first[r], tile.end[r], s, weights_of<Element>(scratch) + r * CHUNK,
+                out.top[r], out.total[r]);
   }
 }
 
-template <class Element>
-void attend_chunk(const KvLayout& kv, const Tile<Element>& tile, const ChunkView<Element>& view,
-                  const Scoring& how, TileScratch& scratch, Partial& out) {
-  score_rows(kv, tile, view, scratch.scores);
-  Element* weights;
-  if constexpr (sizeof(Element) == 2)
-    weights = scratch.weights;
-  else
-    weights = scratch.scores;
-  softmax_rows(tile, view, how, scratch.scores, weights, out);
-  weigh_values(kv, tile.rows, weights, view, out.values);
+// One or two tiles over one chunk.
+template <int TILES, class Element>
+void attend_chunk(const KvLayout& kv, const Tile<Element>* tiles, const ChunkView<Element>& view,
+                  const Scoring& how, TileScratch* scratch, Partial* out) {
+  score_tiles<TILES>(kv, tiles, view, scratch);
+  for (int t = 0; t < TILES; t++) softmax_rows(tiles[t], view, how, scratch[t], out[t]);
+  weigh_tiles<TILES>(kv, tiles, view, scratch, out);
 }
 
 INLINE void begin(Partial& all, int rows, int dims) {

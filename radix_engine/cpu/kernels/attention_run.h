@@ -13,8 +13,8 @@ struct AttentionScratch {
   ChunkScratch<Element> chunk;
   Tile<Element> tiles[AttentionPlanner::MAX_TILES];
   Partial all[AttentionPlanner::MAX_TILES];
-  Partial next;
-  TileScratch scores;
+  Partial next[2];
+  TileScratch scores[2];
 };
 
 // Chunk results of decoding tokens until the last one is there:
@@ -73,14 +73,21 @@ class AttentionRun {
       view_chunk(kv_, memory_, token(task, 0).table + chunk * CHUNK_BLOCKS, head, there,
                  scratch.chunk, view);
       const int blocks = view.blocks;
-      for (int t = 0; t < tiles; t++) {
-        Tile<Element>& tile = scratch.tiles[t];
-        const int end = look(task, t, chunk, tile);
+      for (int t = 0; t < tiles; t += 2) {
+        const int count = std::min(2, tiles - t);
+        int end = 0;
+        for (int i = 0; i < count; i++)
+          end = std::max(end, look(task, t + i, chunk, scratch.tiles[t + i]));
         if (end <= 0) continue;
         view.blocks = std::min(blocks, (end + BLOCK - 1) / BLOCK);
-        Partial& result = several ? scratch.next : scratch.all[t];
-        attend_chunk(kv_, tile, view, how_, scratch.scores, result);
-        if (several) merge(scratch.all[t], result, tile.rows, dims_);
+        Partial* results = several ? scratch.next : scratch.all + t;
+        if (count == 2)
+          attend_chunk<2>(kv_, scratch.tiles + t, view, how_, scratch.scores, results);
+        else
+          attend_chunk<1>(kv_, scratch.tiles + t, view, how_, scratch.scores, results);
+        if (several)
+          for (int i = 0; i < count; i++)
+            merge(scratch.all[t + i], results[i], scratch.tiles[t + i].rows, dims_);
       }
     }
     for (int t = 0; t < tiles; t++) hand_out(task, head, t, scratch.tiles[t], scratch.all[t]);

@@ -1,87 +1,82 @@
 // The two products of attention: queries with keys, and weights with values.
 //
-// bf16 with AMX or AVX512-BF16, or floats. `scores` [row][CHUNK], `values` [row][dims]. Each adds
+// bf16 with AMX or AVX512-BF16, or floats. Scores and weights are [row][CHUNK], values [row][dims]. Each adds
 // up in one fixed order per row. Included by attention.h only.
 
-// Blocks of keys at a time, and dimensions of values in vectors at a time.
-constexpr int WIDE = 4;
-
 #ifdef __AMX_BF16__
-// The calling thread's tiles are shaped for attention.
-INLINE void score_rows(const KvLayout& kv, const Tile<bf16>& tile, const ChunkView<bf16>& view,
-                       float* scores) {
+// One or two tiles of rows at a time: two read K and V once for both.
+template <int TILES>
+INLINE void score_tiles(const KvLayout& kv, const Tile<bf16>* tiles, const ChunkView<bf16>& view,
+                        TileScratch* scratch) {
   const int dims = kv.dims();
-  memory_is_used();
-  auto some = [&](int b, auto count) {
-    constexpr int N = decltype(count)::value;
-    zero_tiles<N>();
+  shape_tiles_for_scores();
+  auto some = [&](int b, auto two) {
+    constexpr bool TWO = decltype(two)::value;
+    zero_tiles<4>();
     for (int d = 0; d < dims; d += 32) {
       const int at = d * BLOCK;
-      _tile_loadd(4, tile.queries + d, dims * 2);
+      _tile_loadd(4, tiles[0].queries + d, dims * 2);
       _tile_loadd(5, view.keys[b] + at, 64);
       _tile_dpbf16ps(0, 4, 5);
-      if (N > 1) {
+      if (TILES > 1) {
+        _tile_loadd(6, tiles[1].queries + d, dims * 2);
+        _tile_dpbf16ps(2, 6, 5);
+      }
+      if (TWO) {
         _tile_loadd(5, view.keys[b + 1] + at, 64);
         _tile_dpbf16ps(1, 4, 5);
-      }
-      if (N > 2) {
-        _tile_loadd(5, view.keys[b + 2] + at, 64);
-        _tile_dpbf16ps(2, 4, 5);
-      }
-      if (N > 3) {
-        _tile_loadd(5, view.keys[b + 3] + at, 64);
-        _tile_dpbf16ps(3, 4, 5);
+        if (TILES > 1) {
+          _tile_dpbf16ps(3, 6, 5);
+        }
       }
     }
-    float* to = scores + b * BLOCK;
-    _tile_stored(0, to, CHUNK * 4);
-    if (N > 1) {
-      _tile_stored(1, to + 16, CHUNK * 4);
+    const int to = b * BLOCK;
+    _tile_stored(0, scratch[0].scores + to, CHUNK * 4);
+    if (TWO) {
+      _tile_stored(1, scratch[0].scores + to + 16, CHUNK * 4);
     }
-    if (N > 2) {
-      _tile_stored(2, to + 32, CHUNK * 4);
-    }
-    if (N > 3) {
-      _tile_stored(3, to + 48, CHUNK * 4);
+    if (TILES > 1) {
+      _tile_stored(2, scratch[1].scores + to, CHUNK * 4);
+      if (TWO) {
+        _tile_stored(3, scratch[1].scores + to + 16, CHUNK * 4);
+      }
     }
   };
   int b = 0;
-  for (; b + WIDE <= view.blocks; b += WIDE) some(b, std::integral_constant<int, WIDE>());
-  for (; b < view.blocks; b++) some(b, std::integral_constant<int, 1>());
+  for (; b + 2 <= view.blocks; b += 2) some(b, std::true_type());
+  if (b < view.blocks) some(b, std::false_type());
   memory_is_used();
 }
 
-INLINE void weigh_values(const KvLayout& kv, int, const bf16* weights,
-                         const ChunkView<bf16>& view, float* values) {
+template <int TILES>
+INLINE void weigh_tiles(const KvLayout& kv, const Tile<bf16>*, const ChunkView<bf16>& view,
+                        const TileScratch* scratch, Partial* out) {
   const int dims = kv.dims();
-  memory_is_used();
-  auto some = [&](int d, auto count) {
-    constexpr int N = decltype(count)::value;
-    zero_tiles<N>();
+  shape_tiles_for_values();
+  for (int d = 0; d < dims; d += 32) {
+    zero_tiles<4>();
     for (int b = 0; b < view.blocks; b++) {
       const bf16* v = view.values[b] + d * 2;
-      _tile_loadd(6, weights + b * BLOCK, CHUNK * 2);
+      _tile_loadd(6, scratch[0].weights + b * BLOCK, CHUNK * 2);
       _tile_loadd(7, v, dims * 4);
       _tile_dpbf16ps(0, 6, 7);
-      _tile_loadd(7, v + 32, dims * 4);
-      _tile_dpbf16ps(1, 6, 7);
-      if (N > 2) {
-        _tile_loadd(7, v + 64, dims * 4);
-        _tile_dpbf16ps(2, 6, 7);
-        _tile_loadd(7, v + 96, dims * 4);
-        _tile_dpbf16ps(3, 6, 7);
+      if (TILES > 1) {
+        _tile_loadd(5, scratch[1].weights + b * BLOCK, CHUNK * 2);
+        _tile_dpbf16ps(2, 5, 7);
+      }
+      _tile_loadd(4, v + 32, dims * 4);
+      _tile_dpbf16ps(1, 6, 4);
+      if (TILES > 1) {
+        _tile_dpbf16ps(3, 5, 4);
       }
     }
-    _tile_stored(0, values + d, dims * 4);
-    _tile_stored(1, values + d + 16, dims * 4);
-    if (N > 2) {
-      _tile_stored(2, values + d + 32, dims * 4);
-      _tile_stored(3, values + d + 48, dims * 4);
+    _tile_stored(0, out[0].values + d, dims * 4);
+    _tile_stored(1, out[0].values + d + 16, dims * 4);
+    if (TILES > 1) {
+      _tile_stored(2, out[1].values + d, dims * 4);
+      _tile_stored(3, out[1].values + d + 16, dims * 4);
     }
-  };
-  int d = 0;
-  for (; d + 64 <= dims; d += 64) some(d, std::integral_constant<int, 4>());
-  if (d < dims) some(d, std::integral_constant<int, 2>());
+  }
   memory_is_used();
 }
 #elif defined(__AVX512BF16__)
@@ -212,37 +207,45 @@ INLINE void few_rows(int rows, F&& f) {
   }
 }
 
-template <class S>
-INLINE void score_with(const KvLayout& kv, const Tile<typename S::Element>& tile,
-                       const ChunkView<typename S::Element>& view, float* scores) {
-  few_rows(tile.rows, [&](int r, auto n) {
-    score_blocks<S, decltype(n)::value>(tile.queries + r * kv.dims(), kv.dims(), view,
-                                        scores + r * CHUNK);
-  });
+template <class S, int TILES>
+INLINE void score_with(const KvLayout& kv, const Tile<typename S::Element>* tiles,
+                       const ChunkView<typename S::Element>& view, TileScratch* scratch) {
+  for (int t = 0; t < TILES; t++)
+    few_rows(tiles[t].rows, [&](int r, auto n) {
+      score_blocks<S, decltype(n)::value>(tiles[t].queries + r * kv.dims(), kv.dims(), view,
+                                          scratch[t].scores + r * CHUNK);
+    });
 }
-template <class S>
-INLINE void weigh_with(const KvLayout& kv, int rows, const typename S::Element* weights,
-                       const ChunkView<typename S::Element>& view, float* values) {
-  few_rows(rows, [&](int r, auto n) {
-    weigh_dims<S, decltype(n)::value>(weights + r * CHUNK, view, kv.dims(), values + r * kv.dims());
-  });
+template <class S, int TILES>
+INLINE void weigh_with(const KvLayout& kv, const Tile<typename S::Element>* tiles,
+                       const ChunkView<typename S::Element>& view, const TileScratch* scratch,
+                       Partial* out) {
+  for (int t = 0; t < TILES; t++)
+    few_rows(tiles[t].rows, [&](int r, auto n) {
+      weigh_dims<S, decltype(n)::value>(weights_of<typename S::Element>(scratch[t]) + r * CHUNK,
+                                        view, kv.dims(), out[t].values + r * kv.dims());
+    });
 }
 
-INLINE void score_rows(const KvLayout& kv, const Tile<float>& tile, const ChunkView<float>& view,
-                       float* scores) {
-  score_with<FloatSteps>(kv, tile, view, scores);
+template <int TILES>
+INLINE void score_tiles(const KvLayout& kv, const Tile<float>* tiles, const ChunkView<float>& view,
+                        TileScratch* scratch) {
+  score_with<FloatSteps, TILES>(kv, tiles, view, scratch);
 }
-INLINE void weigh_values(const KvLayout& kv, int rows, const float* weights,
-                         const ChunkView<float>& view, float* values) {
-  weigh_with<FloatSteps>(kv, rows, weights, view, values);
+template <int TILES>
+INLINE void weigh_tiles(const KvLayout& kv, const Tile<float>* tiles, const ChunkView<float>& view,
+                        const TileScratch* scratch, Partial* out) {
+  weigh_with<FloatSteps, TILES>(kv, tiles, view, scratch, out);
 }
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-INLINE void score_rows(const KvLayout& kv, const Tile<bf16>& tile, const ChunkView<bf16>& view,
-                       float* scores) {
-  score_with<HalfSteps>(kv, tile, view, scores);
+template <int TILES>
+INLINE void score_tiles(const KvLayout& kv, const Tile<bf16>* tiles, const ChunkView<bf16>& view,
+                        TileScratch* scratch) {
+  score_with<HalfSteps, TILES>(kv, tiles, view, scratch);
 }
-INLINE void weigh_values(const KvLayout& kv, int rows, const bf16* weights,
-                         const ChunkView<bf16>& view, float* values) {
-  weigh_with<HalfSteps>(kv, rows, weights, view, values);
+template <int TILES>
+INLINE void weigh_tiles(const KvLayout& kv, const Tile<bf16>* tiles, const ChunkView<bf16>& view,
+                        const TileScratch* scratch, Partial* out) {
+  weigh_with<HalfSteps, TILES>(kv, tiles, view, scratch, out);
 }
 #endif

@@ -127,9 +127,11 @@ void product_floats(const Input& in, int row, int rows, const Weight* w, Sink&& 
   });
 }
 
-// Rows `row` up to `row + rows` of the input times one panel, its bias added.
+// Rows `row` up to `row + rows` of the input times one panel, its bias added. `next`: the panel
+// that the calling thread is likely to be given after this one.
 template <class Sink>
-void product(const Matrix& m, const Input& in, int row, int rows, int panel, Sink&& sink) {
+void product(const Matrix& m, const Input& in, int row, int rows, int panel, [[maybe_unused]] int next,
+             Sink&& sink) {
   const char* w = panel_of(m, panel);
   const float* bias = m.bias ? m.bias + panel * PANEL : nullptr;
   auto biased = [&](int r, Vec low, Vec high) {
@@ -140,7 +142,8 @@ void product(const Matrix& m, const Input& in, int row, int rows, int panel, Sin
     case F32: return product_floats(in, row, rows, (const float*)w, biased);
     case BF16:
 #if defined(__AMX_BF16__)
-      return product_amx(in, row, rows, (const bf16*)w, biased);
+      return product_amx(in, row, rows, (const bf16*)w,
+                         next < num_panels(m) ? panel_of(m, next) : nullptr, biased);
 #elif defined(__AVX512BF16__)
       return product_halves(in, row, rows, (const bf16*)w, biased);
 #else

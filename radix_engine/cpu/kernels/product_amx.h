@@ -3,6 +3,8 @@
 // A single row goes through the same tiles as sixteen (the rows beyond it are ignored): the
 // instruction adds up in an order of its own, so another one would give other bits.
 #pragma once
+#include <algorithm>
+
 #include "amx.h"
 #include "input.h"
 
@@ -13,14 +15,19 @@ INLINE void emit_tiles(const float* scratch, int row, int rows, Sink&& sink) {
     sink(row + r, load(scratch + r * PANEL), load(scratch + r * PANEL + 16));
 }
 
-// The calling thread's tiles are shaped for products.
+// The calling thread's tiles are shaped for products. `next`: a panel that this thread is likely to
+// need soon, brought nearer meanwhile; null: none.
 template <class Sink>
-void product_amx(const Input& in, int row, int rows, const bf16* w, Sink&& sink) {
+void product_amx(const Input& in, int row, int rows, const bf16* w, const char* next, Sink&& sink) {
   alignas(64) float scratch[32 * PANEL];
   const size_t stride = (size_t)in.stride * 2;
   memory_is_used();
   int r = 0;
+  const size_t all = (size_t)in.columns * PANEL * 2;
+  const size_t some = next && rows > 64 ? all / ((rows + 31) / 32) / 64 * 64 + 64 : 0;
   for (; rows - r > 16; r += 32) {
+    const size_t from = r / 32 * some, end = std::min(all, from + some);
+    for (size_t at = from; at < end; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
     const bf16* a = in.halves + (size_t)(row + r) * in.stride;
     const bf16* b = a + (size_t)16 * in.stride;
     zero_tiles<4>();

@@ -112,7 +112,7 @@ void Step::multiply(int me, Phase& phase, const Matrix& m, const Input& in, int 
   const int panels = num_panels(m);
   pass(me, phase, [&](int t) {
     const int first = t / panels * ROW_CHUNK, panel = t % panels;
-    product(m, in, first, std::min(ROW_CHUNK, rows - first), panel,
+    product(m, in, first, std::min(ROW_CHUNK, rows - first), panel, panel + threads_,
             [&](int row, Vec low, Vec high) { sink(row, panel, low, high); });
   });
 }
@@ -161,7 +161,6 @@ void Step::write_keys(const Layer& layer, int row) {
 
 template <class Element>
 void Step::attend(int me, int layer) {
-  shape_tiles_for_attention();
   auto& scratch = *(AttentionScratch<Element>*)space_.own[me]->data();
   const AttentionRun<Element> run(model_, kv_, plan_of(layer), model_.layer[layer].kv,
                                   (const Element*)queries_, attended_, partials_[layer]);
