@@ -7,6 +7,8 @@
 // and Gimelshein, "Online normalizer calculation for softmax", 2018; the split of the context is
 // that of FlashDecoding.)
 #pragma once
+#include <algorithm>
+
 #include "amx.h"
 #include "kv.h"
 
@@ -57,12 +59,20 @@ struct Partial {
 
 #include "attention_scores.h"
 
-// The lanes of block `b` that a row sees, the others `otherwise`.
-INLINE Vec seen_of(Vec x, float otherwise, int b, int first, int end) {
-  first -= b * BLOCK, end -= b * BLOCK;
-  if (first <= 0 && end >= BLOCK) return x;
-  return between(x, splat(otherwise), first, end);
-}
+// The blocks of a chunk that a row sees: whole ones, and one before and behind that it sees a part
+// of (-1: none). For one row always the same, so its sums are, too.
+struct SeenBlocks {
+  int lead, from, to, tail;
+
+  SeenBlocks(int first, int end) {
+    first = std::max(first, 0);
+    const bool parted = first % BLOCK != 0 && first < end;
+    lead = parted ? first / BLOCK : -1;
+    from = (first + BLOCK - 1) / BLOCK;
+    to = std::max(from, end / BLOCK);
+    tail = end > to * BLOCK && (!parted || end / BLOCK > lead) && first < end ? end / BLOCK : -1;
+  }
+};
 
 // Weights are rounded to bf16, or stay floats: so exact must the power be.
 INLINE Vec weight_of(Vec x, const bf16*) { return rough_exp2(x); }
@@ -72,20 +82,44 @@ INLINE Vec weight_of(Vec x, const float*) { return exp2(x); }
 template <class Element>
 void softmax_row(const ChunkView<Element>& view, const Scoring& how, int first, int end, float* s,
                  Element* w, float& most, float& total) {
-  Vec top = splat(NOTHING);
-  for (int b = 0; b < view.blocks; b++)
-    top = max(top, seen_of(load(s + b * BLOCK), NOTHING, b, first, end));
-  most = largest(top);
-  if (most > NOTHING) most *= how.scale;
-  Vec all = zero();
-  for (int b = 0; b < view.blocks; b++) {
-    Vec e = weight_of(fma(load(s + b * BLOCK), splat(how.scale), splat(-most)), w);
-    e = seen_of(e, 0, b, first, end);
-    all = add(all, e);
-    if (view.value_scales[b]) e = mul(e, load(view.value_scales[b]));
-    store_as(w + b * BLOCK, e);
+  const SeenBlocks seen(first, end);
+  auto part = [&](Vec x, float otherwise, int b) {
+    return between(x, splat(otherwise), first - b * BLOCK, end - b * BLOCK);
+  };
+  // Four at a time, so that one does not wait for the other.
+  Vec a0 = splat(NOTHING), a1 = a0, a2 = a0, a3 = a0;
+  if (seen.lead >= 0) a0 = max(a0, part(load(s + seen.lead * BLOCK), NOTHING, seen.lead));
+  if (seen.tail >= 0) a1 = max(a1, part(load(s + seen.tail * BLOCK), NOTHING, seen.tail));
+  int b = seen.from;
+  for (; b + 4 <= seen.to; b += 4) {
+    const float* x = s + b * BLOCK;
+    a0 = max(a0, load(x)), a1 = max(a1, load(x + 16));
+    a2 = max(a2, load(x + 32)), a3 = max(a3, load(x + 48));
   }
-  total = sum(all);
+  for (; b < seen.to; b++) a0 = max(a0, load(s + b * BLOCK));
+  most = largest(max(max(a0, a1), max(a2, a3)));
+  if (most > NOTHING) most *= how.scale;
+
+  const Vec scale = splat(how.scale), shift = splat(-most);
+  auto raised = [&](int b) { return weight_of(fma(load(s + b * BLOCK), scale, shift), w); };
+  auto keep = [&](Vec e, int b) {
+    store_as(w + b * BLOCK, view.value_scales[b] ? mul(e, load(view.value_scales[b])) : e);
+    return e;
+  };
+  a0 = a1 = a2 = a3 = zero();
+  if (seen.lead >= 0) a0 = keep(part(raised(seen.lead), 0, seen.lead), seen.lead);
+  if (seen.tail >= 0) a1 = keep(part(raised(seen.tail), 0, seen.tail), seen.tail);
+  b = seen.from;
+  for (; b + 4 <= seen.to; b += 4) {
+    a0 = add(a0, keep(raised(b), b)), a1 = add(a1, keep(raised(b + 1), b + 1));
+    a2 = add(a2, keep(raised(b + 2), b + 2)), a3 = add(a3, keep(raised(b + 3), b + 3));
+  }
+  for (; b < seen.to; b++) a0 = add(a0, keep(raised(b), b));
+  total = sum(add(add(a0, a1), add(a2, a3)));
+  const int before = seen.lead >= 0 ? seen.lead : seen.from;
+  const int behind = seen.tail >= 0 ? seen.tail + 1 : std::max(seen.to, seen.lead + 1);
+  for (int b = 0; b < std::min(before, view.blocks); b++) store_as(w + b * BLOCK, zero());
+  for (int b = behind; b < view.blocks; b++) store_as(w + b * BLOCK, zero());
 }
 
 // Scores of int8 keys get their scales, and a soft cap is applied, before all else.

@@ -23,11 +23,11 @@ void product_amx(const Input& in, int row, int rows, const bf16* w, const char* 
   const size_t stride = (size_t)in.stride * 2;
   memory_is_used();
   int r = 0;
-  const size_t all = (size_t)in.columns * PANEL * 2;
-  const size_t some = next && rows > 64 ? all / ((rows + 31) / 32) / 64 * 64 + 64 : 0;
+  // The whole next panel, spread over the steps of this one's first 256 rows.
+  const char* ahead = next && rows > 32 ? next : nullptr;
+  const int lines = rows > 128 ? 4 : 8;  // per step of 32 columns
+  const char* behind = next + (size_t)in.columns * PANEL * 2;
   for (; rows - r > 16; r += 32) {
-    const size_t from = r / 32 * some, end = std::min(all, from + some);
-    for (size_t at = from; at < end; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
     const bf16* a = in.halves + (size_t)(row + r) * in.stride;
     const bf16* b = a + (size_t)16 * in.stride;
     zero_tiles<4>();
@@ -37,6 +37,10 @@ void product_amx(const Input& in, int row, int rows, const bf16* w, const char* 
       _tile_loadd(7, w + (size_t)k * PANEL + 32, PANEL * 4);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
+      if (ahead && ahead < behind) {
+        for (int i = 0; i < lines; i++) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
+        ahead += lines * 64;
+      }
       _tile_loadd(5, b + k, stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
