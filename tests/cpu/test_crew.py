@@ -29,7 +29,16 @@ def test_steps_that_wait_for_half_their_time_soon_run_on_one_thread_less(kernels
     result = sizes(kernels, 2, [20 * MS] * 10, [10 * MS] * 10)
     assert result[:2] == [2, 2]
     assert 1 in result[:4]
-    assert sizes(kernels, 4, [20 * MS] * 10, [10 * MS] * 10)[5] == 3
+
+
+def test_several_neighbours_leave_as_many_threads_less(kernels: Kernels) -> None:
+    result = sizes(kernels, 4, [20 * MS] * 20, [10 * MS] * 20)
+    assert [size for i, size in enumerate(result) if i == 0 or size != result[i - 1]][:4] == [
+        4,
+        3,
+        2,
+        1,
+    ]
 
 
 def test_all_threads_are_tried_again_ever_more_rarely(kernels: Kernels) -> None:

@@ -126,12 +126,13 @@ void apply_function(int which, const float* in, float* out) {
   }
 }
 
-// How many threads the steps after these would get: `waited` and `took` in nanoseconds.
+// How many threads each of these steps would get: `took` and `waited` in nanoseconds, as measured
+// on more than one thread.
 void replay_crew(int most, int steps, const int64_t* took, const int64_t* waited, int32_t* sizes) {
   Crew crew(most);
   for (int i = 0; i < steps; i++) {
     sizes[i] = crew.size();
-    crew.saw(crew.size(), (uint64_t)took[i], crew.size() == most ? (uint64_t)waited[i] : 0);
+    crew.saw(crew.size(), (uint64_t)took[i], crew.size() > 1 ? (uint64_t)waited[i] : 0);
   }
 }
 

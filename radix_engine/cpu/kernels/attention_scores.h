@@ -1,7 +1,7 @@
 // The two products of attention: queries with keys, and weights with values.
 //
-// bf16 with AMX or AVX512-BF16, or floats. Scores and weights are [row][CHUNK], values [row][dims]. Each adds
-// up in one fixed order per row. Included by attention.h only.
+// bf16 with AMX or AVX512-BF16, or floats. Scores and weights are [row][CHUNK], values [row][dims].
+// Each adds up in one fixed order per row. Included by attention.h only.
 
 #ifdef __AMX_BF16__
 // One or two tiles of rows at a time: two read K and V once for both.

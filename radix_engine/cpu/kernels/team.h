@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -62,14 +63,16 @@ INLINE uint64_t work_through(Phase& phase, F&& task) {
 // The threads themselves. `run` may be called by one thread at a time.
 class Team {
  public:
+  // Throws std::system_error where the system gives no more threads.
   explicit Team(int threads) : size_(threads) {
-    for (int i = 1; i < threads; i++) threads_.emplace_back([this, i] { serve(i); });
+    try {
+      for (int i = 1; i < threads; i++) threads_.emplace_back([this, i] { serve(i); });
+    } catch (...) {
+      end();
+      throw;
+    }
   }
-  ~Team() {
-    stop_.store(true);
-    wake();
-    for (auto& thread : threads_) thread.join();
-  }
+  ~Team() { end(); }
   int size() const { return size_; }
 
   // job(0) here and job(1) up to job(count - 1) on other threads. Returns when job(0) does; others
@@ -95,6 +98,13 @@ class Team {
   }
 
  private:
+  void end() {
+    stop_.store(true);
+    turn_.fetch_add(1, std::memory_order_seq_cst);  // who is about to sleep does not
+    wake();
+    for (auto& thread : threads_) thread.join();
+  }
+
   void wake() {
     if (sleepers_.load(std::memory_order_seq_cst) > 0)
       syscall(SYS_futex, &turn_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
@@ -142,36 +152,43 @@ class Team {
 
 // How many threads a step gets. When the caller of several steps waited for a large part of their
 // time, another process has a processor: one thread less is faster then, since a phase takes as
-// long as the slowest thread in it. Every now and then it is tried again.
+// long as the slowest thread in it. After a pause all are tried again, and if that was no good,
+// after a longer one.
 class Crew {
  public:
   explicit Crew(int most) : most_(most), now_(most) {}
 
   int size() const { return now_; }
 
+  // A step ran on so many threads, and its caller waited for the others so long.
   void saw(int threads, uint64_t step_ns, uint64_t waited_ns) {
-    if (threads == most_ && now_ == most_) {
-      const double share = step_ns ? (double)waited_ns / step_ns : 0;
-      strain_ += (share - strain_) * 0.3;
-      if (strain_ <= 0.2) {
-        if (++calm_ > 50) pause_ns_ = FIRST_PAUSE;
-        return;
-      }
-      calm_ = 0;
+    if (threads != now_) return;
+    const double share = step_ns ? (double)waited_ns / step_ns : 0;
+    strain_ += (share - strain_) * 0.3;
+    if (now_ > 1 && strain_ > 0.2) {
+      if (now_ == most_) lengthen_pause();
+      now_--;
       strain_ = 0;
-      now_ = most_ > 1 ? most_ - 1 : 1;
-      left_ns_ = pause_ns_;
-      pause_ns_ = pause_ns_ * 2 > LAST_PAUSE ? LAST_PAUSE : pause_ns_ * 2;
-      return;
+      calm_ = 0;
+    } else if (now_ == most_) {
+      if (++calm_ > 50) pause_ns_ = 0;
+    } else if ((left_ns_ -= (int64_t)step_ns) <= 0) {
+      now_ = most_;
+      strain_ = 0;
     }
-    if (now_ < most_ && (left_ns_ -= (int64_t)step_ns) <= 0) now_ = most_;
   }
 
  private:
   static constexpr int64_t FIRST_PAUSE = 100'000'000, LAST_PAUSE = 1'600'000'000;
+
+  void lengthen_pause() {
+    pause_ns_ = pause_ns_ ? std::min(2 * pause_ns_, LAST_PAUSE) : FIRST_PAUSE;
+    left_ns_ = pause_ns_;
+  }
+
   const int most_;
   int now_;
   double strain_ = 0;
   int calm_ = 0;
-  int64_t pause_ns_ = FIRST_PAUSE, left_ns_ = 0;
+  int64_t pause_ns_ = 0, left_ns_ = 0;
 };
