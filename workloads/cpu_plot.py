@@ -19,7 +19,8 @@ _STYLE = {
     "vllm": ("#D55E00", "//", "vLLM, over HTTP"),
     "llama.cpp": ("#009E73", "..", "llama.cpp, in process, the same 4-bit weights"),
 }
-_WIDTH = 0.38
+_WIDTH = 0.28
+_CAP = 5.0  # times better; higher bars are cut there, and their labels say how high they are
 _ROW = 13  # groups in one row of the picture
 
 
@@ -60,14 +61,16 @@ def _panel(
         for index, each in enumerate(bars):
             x, height = left + index * _WIDTH, each.times_better
             colour, hatch, _ = _STYLE[each.peer]
-            axes.bar(x, height, _WIDTH * 0.92, color=colour, hatch=hatch, edgecolor="white")
+            shown = min(height, _CAP)
+            axes.bar(x, shown, _WIDTH * 0.92, color=colour, hatch=hatch, edgecolor="white")
             goal = each.goal_times_better
             if goal is not None:
                 half = _WIDTH * 0.46
                 axes.plot([x - half, x + half], [goal, goal], color="black", linewidth=2.5)
-            above = max(height, goal or 0)
+            # Above the bar; above the goal's mark, too, where that is in the way.
+            above = goal if goal is not None and 0 <= goal - shown < 0.35 else shown
             axes.annotate(
-                f"{height:.2g}",
+                f"{height:.1f}" if height <= _CAP else f"{height:,.0f} \u2191",
                 (x, above),
                 xytext=(0, 3),
                 textcoords="offset points",
@@ -75,7 +78,7 @@ def _panel(
                 fontsize=8,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             )
-            top = max(top, above)
+            top = max(top, above, goal or 0)
     axes.axhline(1, color="0.35", linewidth=1, linestyle="--", zorder=0)
     axes.set_ylim(0, top * 1.12)
     axes.set_xlim(-0.7, max(len(measures), 4) - 0.3)
