@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from radix_engine.memory.kv_memory import zeroed_memory
+from radix_engine.memory.kv_memory import check_copies, zeroed_memory
 
 
 class CpuKVMemory:
@@ -44,13 +44,7 @@ class CpuKVMemory:
         The target's other rows are overwritten, too: nobody has computed them yet. In order. Raises
         ValueError for blocks or rows that do not exist. Cost: the bytes of the blocks.
         """
-        for source, target, rows in copies:
-            if not (0 <= source < self.num_blocks and 0 <= target < self.num_blocks):
-                raise ValueError(
-                    f"blocks {source} and {target} must both lie below {self.num_blocks}"
-                )
-            if not 0 < rows <= self.block_size:
-                raise ValueError(f"rows must lie between 1 and {self.block_size}, not {rows}")
+        check_copies(copies, self.num_blocks, self.block_size)
         for layer in self.layers:
             for source, target, _ in copies:
                 if source != target:

@@ -85,13 +85,7 @@ class KVMemory:
         In order: a block may be the target of a copy after having been a source. Raises ValueError
         for blocks or rows that do not exist. Cost: the bytes copied.
         """
-        for source, target, rows in copies:
-            if not (0 <= source < self.num_blocks and 0 <= target < self.num_blocks):
-                raise ValueError(
-                    f"blocks {source} and {target} must both lie below {self.num_blocks}"
-                )
-            if not 0 < rows <= self.block_size:
-                raise ValueError(f"rows must lie between 1 and {self.block_size}, not {rows}")
+        check_copies(copies, self.num_blocks, self.block_size)
         for layer in self.layers:
             for source, target, rows in copies:
                 if source != target:
@@ -105,6 +99,15 @@ class KVMemory:
         """
         tensor = self.layers[layer]
         return tensor.view(-1, *tensor.shape[3:])
+
+
+def check_copies(copies: Sequence[tuple[int, int, int]], num_blocks: int, block_size: int) -> None:
+    """Raise ValueError for a copy (source, target, rows) of blocks or rows that do not exist."""
+    for source, target, rows in copies:
+        if not (0 <= source < num_blocks and 0 <= target < num_blocks):
+            raise ValueError(f"blocks {source} and {target} must both lie below {num_blocks}")
+        if not 0 < rows <= block_size:
+            raise ValueError(f"rows must lie between 1 and {block_size}, not {rows}")
 
 
 def zeroed_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

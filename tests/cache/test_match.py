@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from radix_engine.cache import DEFAULT, StaleMatch, dump, pack
+from radix_engine.cache import ALL, DEFAULT, StaleMatch, dump, pack
 from tests.cache.trees import (
     assert_sound,
     covered,
@@ -194,3 +196,14 @@ def test_unpinned_blocks_are_what_a_lease_takes_from_the_evictable_ones() -> Non
         assert_sound(cache, [held, lease])
         cache.release(lease)
         assert cache.evictable_blocks == before
+
+
+def test_the_tree_compares_tokens_and_not_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were every block's hash the same, another prompt would still find nothing of this one."""
+    monkeypatch.setattr("radix_engine.cache.block_hash.sha256", lambda *_: hashlib.sha256(b""))
+    cache = make_cache(32, 4, events=True)
+    events = cache.subscribe(ALL)
+    store(cache, ids(8, 1))
+    assert events.since(0)  # they carry the hashes
+    assert covered(cache, [*ids(8, 1), 1]) == 8
+    assert covered(cache, [*ids(8, 2), 1]) == 0
