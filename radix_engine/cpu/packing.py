@@ -49,8 +49,8 @@ class CpuPacking:
     """Matrices in ``format`` for the kernels; the embedding in ``dtype``.
 
     ``format`` is one of `FORMATS`. With int4 the head is kept in int8, which costs little and
-    decides most, and so is what a GGUF file keeps in more than 4 bits; a file's own blocks of 4 or
-    8 bits are taken as they are.
+    decides most, and so is a matrix of which a GGUF file keeps a part in 8 bits (Q8_0); a file's
+    own blocks of 4 or 8 bits are taken as they are.
     """
 
     def __init__(self, kernels: Kernels, format: str, dtype: torch.dtype) -> None:
@@ -80,9 +80,10 @@ class CpuPacking:
         return PackedMatrix(format, outputs, columns, data, padded)
 
     def _format_of(self, role: Role, parts: Sequence[MatrixSource]) -> str:
-        if self._format == "int4" and role == "head":
-            return "int8"
-        return self._format
+        if self._format != "int4":
+            return self._format
+        in_8_bits = any((blocks := part.blocks()) and blocks.kind == "Q8_0" for part in parts)
+        return "int8" if role == "head" or in_8_bits else "int4"
 
     def _fill(
         self, data: torch.Tensor, format: str, part: MatrixSource, halves: npt.NDArray[np.int32]

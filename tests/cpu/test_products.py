@@ -149,6 +149,23 @@ def test_the_head_of_a_4_bit_model_is_kept_in_8_bits(kernels: Kernels) -> None:
     assert packing.pack("down", [Dense(random_matrix(32, 32))], None).format == "int4"
 
 
+def test_a_matrix_that_a_file_keeps_partly_in_8_bits_is_not_made_smaller(
+    kernels: Kernels,
+) -> None:
+    """One Q8_0 block a row: scale 0.25, weights -16 to 15 times that; the other part in floats."""
+    quants = np.arange(-16, 16, dtype=np.int8)
+    block = np.concatenate([np.array([0.25], np.float16).view(np.uint8), quants.view(np.uint8)])
+    data = np.repeat(block[None], 32, axis=0)
+    source = Dense(torch.full((32, 32), float("nan")), QuantizedBlocks("Q8_0", 32, 32, data))
+    packing = CpuPacking(kernels, "int4", torch.float32)
+    matrix = packing.pack("gate_up", [source, Dense(torch.zeros(32, 32))], None)
+    assert matrix.format == "int8"
+    result = multiply(kernels, matrix, torch.eye(32) * 127).view(32, 2, 2, 16)
+    expected = torch.from_numpy(quants.astype(np.float32)) * 0.25 * 127
+    assert torch.equal(result[:, :, 0], expected[:, None, None].expand(32, 2, 16))
+    assert torch.equal(result[:, :, 1], torch.zeros(32, 2, 16))
+
+
 @pytest.mark.parametrize(
     ("which", "function", "worst"),
     [
