@@ -13,30 +13,38 @@ class QueueFull(RuntimeError):
 class Limits:
     """The bounds of a step, and of the queue.
 
-    ``max_step_tokens``: tokens computed in one step, prefill chunks and decodes together.
+    ``max_step_tokens``: tokens computed in one step, prefill chunks and decodes together; None: as
+    many as suit the model's kernels, where these are known, else 256.
     ``max_running``: requests that hold blocks at a time. ``max_passed_by``: later arrivals that
     may be admitted before a waiting request; after that many it is the next one. ``max_waiting``:
     requests in the queue, preempted ones not counted; None: any number.
     """
 
-    max_step_tokens: int = 256
+    max_step_tokens: int | None = None
     max_running: int = 64
     max_passed_by: int = 256
     max_waiting: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_step_tokens", "max_running"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.max_running > self.max_step_tokens:
+        if self.max_running > self.step_tokens:
             raise ValueError(
                 f"max_running ({self.max_running}) must not exceed max_step_tokens "
-                f"({self.max_step_tokens}): every running request gets a token in each step"
+                f"({self.step_tokens}): every running request gets a token in each step"
             )
         if self.max_passed_by < 0:
             raise ValueError(f"max_passed_by must be at least 0, not {self.max_passed_by}")
         if self.max_waiting is not None and self.max_waiting < 1:
             raise ValueError(f"max_waiting must be at least 1, not {self.max_waiting}")
+
+    @property
+    def step_tokens(self) -> int:
+        """``max_step_tokens``, or how many that is where nothing else is known."""
+        if self.max_step_tokens is not None:
+            return self.max_step_tokens
+        return max(256, self.max_running)
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

@@ -130,7 +130,7 @@ class Scheduler:
         self.cache.expire()
         self._waiting.flushed(self._running)
         self._spare(now)
-        draft = Draft(self.limits.max_step_tokens, self._requests.copies)
+        draft = Draft(self.limits.step_tokens, self._requests.copies)
         self._requests.copies = []
         self._requests.end_late(draft, now)
         prefilling = continuing.plan_running(self._requests, draft)
@@ -207,7 +207,7 @@ class Scheduler:
         """Where steps may have to evict, let the prefixes go last that waiting requests are about
         to use. Who these are is asked for now and then only."""
         cache, limits = self.cache, self.limits
-        most_taken = limits.max_step_tokens // cache.block_size + limits.max_running
+        most_taken = limits.step_tokens // cache.block_size + limits.max_running
         tight = len(self._waiting) > 0 and cache.pool.free_blocks < most_taken
         if tight and self._is_sparing and self.counters.steps % _SPARING_STEPS:
             return

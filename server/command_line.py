@@ -36,10 +36,11 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
     parser = _parser()
     values = parser.parse_args(arguments)
     try:
-        running = values.max_running
+        running, most = values.max_running, values.max_step_tokens
         if running is None:
-            running = max(1, min(Limits().max_running, values.max_step_tokens))
-        limits = Limits(values.max_step_tokens, running, values.max_passed_by, values.max_waiting)
+            running = Limits().max_running
+            running = running if most is None else max(1, min(running, most))
+        limits = Limits(most, running, values.max_passed_by, values.max_waiting)
         cache = CacheOptions(
             enabled=values.prefix_cache == "on",
             index=values.prefix_index,
@@ -168,10 +169,10 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument(
         "--max-step-tokens",
         type=int,
-        default=limits.max_step_tokens,
         metavar="N",
         help="tokens computed in one step, prompts and answers together; fewer make answers "
-        "smoother next to a long prompt, more make prompts faster (default: %(default)s tokens)",
+        "smoother next to a long prompt, more make prompts faster (default: 512 tokens for bf16 "
+        "weights on a processor that computes bf16, else 256)",
     )
     steps.add_argument(
         "--max-running",

@@ -58,6 +58,10 @@ class Engine:
     ) -> None:
         options = cache or CacheOptions()
         runner = model.make_runner(num_blocks, block_size)
+        limits = limits or Limits()
+        if limits.max_step_tokens is None:
+            suiting = max(model.step_tokens, limits.max_running)
+            limits = replace(limits, max_step_tokens=suiting)
         self.text = text
         self.info = EngineInfo(
             model=model.name,
@@ -71,8 +75,10 @@ class Engine:
             exact=model.exact,
             prefix_cache=options.enabled,
             sampling=model.sampling,
+            limits=limits,
+            order=order,
+            fair=fair,
         )
-        limits = limits or Limits()
         self._cache = make_cache(options, num_blocks, block_size)
         # How many wait is limited at the door, where it can be told at once.
         self._limits = limits

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
 from radix_engine.model.logprobs import MAX_TOP, TokenLogprob
 from radix_engine.model.sampling_params import SamplingParams
+from scheduler import Limits
 
 PromptLogprobs = tuple[TokenLogprob | None, ...]
 
@@ -187,7 +188,8 @@ class EngineInfo:
     """What an engine serves and with which memory. Sizes in tokens, blocks and bytes as named.
 
     ``weights``, ``kv_dtype``, ``kernels`` and ``exact``: see `ServedModel`. ``sampling`` is how the
-    model's makers recommend to choose its tokens.
+    model's makers recommend to choose its tokens. ``limits`` (with the step's tokens settled),
+    ``order`` and ``fair``: how requests are scheduled.
     """
 
     model: str
@@ -201,6 +203,9 @@ class EngineInfo:
     exact: bool
     prefix_cache: bool
     sampling: SamplingParams = SamplingParams()
+    limits: Limits = field(default_factory=Limits)
+    order: str = "lpm"
+    fair: bool = False
 
     @property
     def kv_tokens(self) -> int:

@@ -231,7 +231,7 @@ class Bench:
         ]
         plan = self.scheduler.plan(self.now)
         assert plan.spans or plan.ended or not self.scheduler.has_work, "nothing is computed"
-        assert plan.num_tokens <= self.limits.max_step_tokens
+        assert plan.num_tokens <= self.limits.step_tokens
         assert self.scheduler.num_running <= self.limits.max_running
         scheduled = [span.request for span in plan.spans]
         assert len({id(request) for request in scheduled}) == len(scheduled)

@@ -181,15 +181,19 @@ def _add_serving(group: argparse._ArgumentGroup) -> None:
         default="tree",
         help="the radix tree, or the flat index of block hashes (default %(default)s)",
     )
-    for name, what in (
-        ("max_step_tokens", "tokens computed in one step"),
-        ("max_running", "requests that run at a time"),
-        ("max_passed_by", "later arrivals that may start before a waiting request"),
+    for name, default, what in (
+        ("max_step_tokens", limits.step_tokens, "tokens computed in one step"),
+        ("max_running", limits.max_running, "requests that run at a time"),
+        (
+            "max_passed_by",
+            limits.max_passed_by,
+            "later arrivals that may start before a waiting request",
+        ),
     ):
         group.add_argument(
             "--" + name.replace("_", "-"),
             type=at_least(0 if name == "max_passed_by" else 1, whole=True),
-            default=getattr(limits, name),
+            default=default,
             metavar="N",
             help=f"{what} (default %(default)s)",
         )

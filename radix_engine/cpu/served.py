@@ -19,11 +19,13 @@ def cpu_model(
             raise ValueError(f"the kernels need blocks of {BLOCK_SIZE} tokens, not {block_size}")
         return CpuRunner(model, kernels, num_blocks, kv_type=kv_type, threads=threads)
 
+    weights = model.layers[0].qkv.format
+    fast = kernels.kind.bf16 and weights == "bf16"
     return ServedModel(
         name=model.name,
         vocab_size=model.config.vocab_size,
         context_length=model.config.context_length,
-        weights=model.layers[0].qkv.format,
+        weights=weights,
         kv_dtype=kv_type,
         kernels=kernels.name,
         exact=True,
@@ -31,4 +33,5 @@ def cpu_model(
         sampling=model.sampling,
         load_seconds=model.load_seconds,
         make_runner=make_runner,
+        step_tokens=512 if fast else 256,
     )

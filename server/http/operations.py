@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -105,6 +106,7 @@ def _server_info(engine: EngineLike) -> dict[str, Any]:
         "kernels": info.kernels,
         "exact": info.exact,
         "prefix_cache": info.prefix_cache,
+        "scheduling": {"order": info.order, "fair": info.fair, **asdict(info.limits)},
         "counters": engine.counters(),
         "state": engine.state(),
         "memory": {"peak_rss_bytes": _peak_rss_bytes()},

@@ -200,6 +200,17 @@ class KVInfo(_Exact):
     dtype: str = Field(description="How K and V are stored: bf16, fp32 or int8.")
 
 
+class SchedulingInfo(_Exact):
+    """How requests are scheduled."""
+
+    order: str = Field(description="Which waiting request is next, such as lpm.")
+    fair: bool = Field(description="Whether tenants take turns.")
+    max_step_tokens: int = Field(description="Tokens computed in one step.")
+    max_running: int = Field(description="Requests that run at a time.")
+    max_passed_by: int = Field(description="Later arrivals that may start before a waiting one.")
+    max_waiting: int | None = Field(description="Requests that may wait; null: any number.")
+
+
 class MemoryInfo(_Exact):
     """The server process."""
 
@@ -216,6 +227,7 @@ class ServerInfo(_Exact):
     kernels: str = Field(description="What computes: compiled kernels' kind, or torch.")
     exact: bool = Field(description="Whether a cache hit never changes a bit of the logits.")
     prefix_cache: bool
+    scheduling: SchedulingInfo
     counters: dict[str, int] = Field(description="Sums since the start, in tokens and requests.")
     state: dict[str, int] = Field(description="Requests and blocks in each state now.")
     memory: MemoryInfo

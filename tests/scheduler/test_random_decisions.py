@@ -89,7 +89,7 @@ def play(seed: int, blocks: int, size: int, running: int) -> Bench:
         if not bench.scheduler.has_work and not ready:
             break
         plan = step_with(bench, choose)
-        assert plan.num_tokens <= bench.limits.max_step_tokens
+        assert plan.num_tokens <= bench.limits.step_tokens
         assert bench.scheduler.num_running <= running
         assert not plan.ended
         assert plan.spans or plan.preempted or ready or not bench.scheduler.has_work

@@ -132,3 +132,7 @@ def test_a_quota_of_the_control_group_limits_the_threads(
     group.mkdir(parents=True)
     (group / "cpu.max").write_text(quota + "\n")
     assert usable_processors(tmp_path) == min(most, usable_processors(tmp_path / "no quota"))
+
+
+def test_many_running_requests_bring_their_own_step() -> None:
+    assert parse(["--max-running", "600"]).engine.limits.step_tokens == 600

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from scheduler import Limits
-from server import GenerationParams, Output, RequestRefused, SamplingParams
-from tests.server.conftest import MakeEngine
+from server import Engine, GenerationParams, Output, RequestRefused, SamplingParams
+from server.text import TextCodec
+from tests.server.conftest import KINDS, MakeEngine, served
 from tests.server.prompts import greedy, ids
 from tests.tiny import make_tiny_folder
 
@@ -225,3 +226,16 @@ def test_generation_params_that_make_no_sense_name_the_field(fields: dict[str, A
 def test_one_string_is_not_taken_for_many_prompts(make_engine: MakeEngine) -> None:
     with pytest.raises(TypeError, match="list"):
         make_engine().generate("hello")
+
+
+def test_a_step_is_as_large_as_suits_the_models_kernels(
+    tiny_folder: Path, make_engine: MakeEngine
+) -> None:
+    for kind in KINDS:
+        model = served(tiny_folder, kind)
+        assert model.step_tokens == (512 if kind.bf16 else 256)
+        with Engine(model, TextCodec(tiny_folder), 8) as engine:
+            assert engine.info.limits.max_step_tokens == model.step_tokens
+        with Engine(model, TextCodec(tiny_folder), 8, limits=Limits(max_step_tokens=64)) as engine:
+            assert engine.info.limits.max_step_tokens == 64
+    assert make_engine(limits=Limits(max_running=300)).info.limits.max_step_tokens == 300

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from radix_engine.model.logprobs import TokenLogprob
+from scheduler import Limits
 from server.errors import RequestRefused
 from server.outputs import EngineInfo, GenerationParams, Output, PromptLogprobs, Usage
 from server.token_text import TokenText
@@ -33,6 +34,7 @@ INFO = EngineInfo(
     kernels="torch",
     exact=False,
     prefix_cache=True,
+    limits=Limits(256),
 )
 LIKELIEST = ((65, -0.25), (66, -0.5), (195, -2.0))  # A, B, and the beginning of a character
 TIMEOUT_S = 20.0

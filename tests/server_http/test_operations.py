@@ -26,6 +26,14 @@ def test_server_info_shows_memory_counters_and_state(server: Running) -> None:
     }
     assert (info.weights, info.kernels, info.exact) == ("fp32", "torch", False)
     assert (info.model, info.context_length, info.prefix_cache) == ("scripted-1", 256, True)
+    assert info.scheduling.model_dump() == {
+        "order": "lpm",
+        "fair": False,
+        "max_step_tokens": 256,
+        "max_running": 64,
+        "max_passed_by": 256,
+        "max_waiting": None,
+    }
     assert info.counters == {"prompt_tokens": 1, "cached_tokens": 2}
     assert info.state["running"] == 0
     assert info.memory.peak_rss_bytes > 1_000_000

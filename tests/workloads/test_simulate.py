@@ -146,7 +146,7 @@ def test_the_default_is_the_published_experiment() -> None:
     assert (options.head_tokens, options.own_tokens, options.reply_tokens) == (1024, 128, 64)
     assert (options.load, options.pool_share) == (1.3, 0.25)
     assert options.orders == ("lpm", "dfs", "hrrn", "fcfs")
-    assert options.limits == Limits()
+    assert options.limits == Limits(256)
     assert (options.index, options.fit, options.seed) == ("tree", None, 0)
 
 

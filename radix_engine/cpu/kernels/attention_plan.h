@@ -5,6 +5,7 @@
 //             the last task to end merges the chunks of a token. Tokens whose chunk lies in the
 //             same blocks (a shared prefix) are one task: K and V are read once for all of them.
 #pragma once
+#include <numeric>
 #include <vector>
 
 #include "attention.h"
@@ -82,19 +83,19 @@ class AttentionPlanner {
   // Long contexts first, and pieces as large as leaves some for every thread.
   void add_prompt(int first, int count, int rows) {
     const int group = model_.heads / model_.kv_heads;
-    int most = TILE * MAX_TILES / group;
+    const int unit = TILE / std::gcd(TILE, group);  // tokens whose rows fill whole tiles
     const int even = rows * model_.kv_heads / (6 * threads_) + 1;
-    const int least = (TILE + group - 1) / group;
-    if (most > even) most = even > least ? even : least;
-    for (int end = count; end > 0; end -= most) {
-      const int from = end > most ? end - most : 0, tokens = end - from;
-      const int at = (int)plan_.tokens.size();
-      for (int i = 0; i < tokens; i++) plan_.tokens.push_back(first + from + i);
-      const int begin = plan_.first_chunk(plan_.info[first + from]);
-      const int stop = plan_.info[first + end - 1].position / CHUNK + 1;
-      for (int h = 0; h < model_.kv_heads; h++)
-        plan_.tasks.push_back({at, tokens, h, h + 1, begin, stop, false});
-    }
+    const int most = std::min(TILE * MAX_TILES / group, (even + unit - 1) / unit * unit);
+    // One head after another: what a thread has read of it may still be near for its next task.
+    const int at = (int)plan_.tokens.size();
+    for (int i = 0; i < count; i++) plan_.tokens.push_back(first + i);
+    for (int h = 0; h < model_.kv_heads; h++)
+      for (int end = count; end > 0; end -= most) {
+        const int from = std::max(end - most, 0);
+        const int begin = plan_.first_chunk(plan_.info[first + from]);
+        const int stop = plan_.info[first + end - 1].position / CHUNK + 1;
+        plan_.tasks.push_back({at + from, end - from, h, h + 1, begin, stop, false});
+      }
   }
 
   void add_singles(const std::vector<int>& singles) {

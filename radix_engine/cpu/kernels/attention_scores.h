@@ -16,14 +16,14 @@ INLINE void score_tiles(const KvLayout& kv, const Tile<bf16>* tiles, const Chunk
     for (int d = 0; d < dims; d += 32) {
       const int at = d * BLOCK;
       _tile_loadd(4, tiles[0].queries + d, dims * 2);
-      _tile_loadd(5, view.keys[b] + at, 64);
+      _tile_stream_loadd(5, view.keys[b] + at, 64);
       _tile_dpbf16ps(0, 4, 5);
       if (TILES > 1) {
         _tile_loadd(6, tiles[1].queries + d, dims * 2);
         _tile_dpbf16ps(2, 6, 5);
       }
       if (TWO) {
-        _tile_loadd(5, view.keys[b + 1] + at, 64);
+        _tile_stream_loadd(5, view.keys[b + 1] + at, 64);
         _tile_dpbf16ps(1, 4, 5);
         if (TILES > 1) {
           _tile_dpbf16ps(3, 6, 5);
@@ -58,13 +58,13 @@ INLINE void weigh_tiles(const KvLayout& kv, const Tile<bf16>*, const ChunkView<b
     for (int b = 0; b < view.blocks; b++) {
       const bf16* v = view.values[b] + d * 2;
       _tile_loadd(6, scratch[0].weights + b * BLOCK, CHUNK * 2);
-      _tile_loadd(7, v, dims * 4);
+      _tile_stream_loadd(7, v, dims * 4);
       _tile_dpbf16ps(0, 6, 7);
       if (TILES > 1) {
         _tile_loadd(5, scratch[1].weights + b * BLOCK, CHUNK * 2);
         _tile_dpbf16ps(2, 5, 7);
       }
-      _tile_loadd(4, v + 32, dims * 4);
+      _tile_stream_loadd(4, v + 32, dims * 4);
       _tile_dpbf16ps(1, 6, 4);
       if (TILES > 1) {
         _tile_dpbf16ps(3, 5, 4);

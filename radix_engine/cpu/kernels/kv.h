@@ -115,6 +115,8 @@ INLINE Vec load_stored(const char* part, int type, int at) {
 }
 INLINE void store_as(float* to, Vec v) { store(to, v); }
 INLINE void store_as(bf16* to, Vec v) { store_bf16(to, v); }
+INLINE void store_two(float* to, Vec a, Vec b) { store(to, a), store(to + LANES, b); }
+INLINE void store_two(bf16* to, Vec a, Vec b) { store_two_bf16(to, a, b); }
 
 // Tokens that are not there must not be read: their rows of V are zeros here (those of K are
 // masked later), whatever an earlier owner left in the block.

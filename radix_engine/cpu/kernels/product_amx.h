@@ -32,7 +32,7 @@ void product_amx(const Input& in, int row, int rows, const bf16* w, const char* 
     const bf16* b = a + (size_t)16 * in.stride;
     zero_tiles<4>();
     for (int k = 0; k < in.columns; k += 32) {
-      _tile_loadd(4, a + k, stride);
+      _tile_stream_loadd(4, a + k, stride);
       _tile_loadd(6, w + (size_t)k * PANEL, PANEL * 4);
       _tile_loadd(7, w + (size_t)k * PANEL + 32, PANEL * 4);
       _tile_dpbf16ps(0, 4, 6);
@@ -41,7 +41,7 @@ void product_amx(const Input& in, int row, int rows, const bf16* w, const char* 
         for (int i = 0; i < lines; i++) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
         ahead += lines * 64;
       }
-      _tile_loadd(5, b + k, stride);
+      _tile_stream_loadd(5, b + k, stride);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
@@ -55,7 +55,7 @@ void product_amx(const Input& in, int row, int rows, const bf16* w, const char* 
   const bf16* a = in.halves + (size_t)(row + r) * in.stride;
   zero_tiles<2>();
   for (int k = 0; k < in.columns; k += 32) {
-    _tile_loadd(4, a + k, stride);
+    _tile_stream_loadd(4, a + k, stride);
     _tile_loadd(6, w + (size_t)k * PANEL, PANEL * 4);
     _tile_loadd(7, w + (size_t)k * PANEL + 32, PANEL * 4);
     _tile_dpbf16ps(0, 4, 6);

@@ -41,6 +41,27 @@ INLINE Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEARES
 INLINE Vec scale2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 INLINE float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
 INLINE float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+// Of four vectors each: `f` of its lanes, put together in one order.
+template <class F512, class F256, class F128>
+INLINE void fold_four(float* to, const Vec (&x)[4], F512&& f, F256&& f256, F128&& f128) {
+  const __m512 ab = f(_mm512_unpacklo_ps(x[0].v, x[1].v), _mm512_unpackhi_ps(x[0].v, x[1].v));
+  const __m512 cd = f(_mm512_unpacklo_ps(x[2].v, x[3].v), _mm512_unpackhi_ps(x[2].v, x[3].v));
+  const __m512d first = _mm512_castps_pd(ab), second = _mm512_castps_pd(cd);
+  const __m512 all = f(_mm512_castpd_ps(_mm512_unpacklo_pd(first, second)),
+                       _mm512_castpd_ps(_mm512_unpackhi_pd(first, second)));
+  const __m256 half = f256(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+  _mm_storeu_ps(to, f128(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+INLINE void store_sums(float* to, const Vec (&x)[4]) {
+  fold_four(to, x, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); },
+            [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); },
+            [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
+}
+INLINE void store_largest(float* to, const Vec (&x)[4]) {
+  fold_four(to, x, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); },
+            [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); },
+            [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
+}
 // The lanes from `first` up to `end` of a, the others of b.
 INLINE Vec between(Vec a, Vec b, int first, int end) {
   uint32_t upto = end >= 16 ? 0xffffu : end <= 0 ? 0u : (1u << end) - 1;
@@ -132,6 +153,12 @@ INLINE float largest(Vec x) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
+INLINE void store_sums(float* to, const Vec (&x)[4]) {
+  for (int i = 0; i < 4; i++) to[i] = sum(x[i]);
+}
+INLINE void store_largest(float* to, const Vec (&x)[4]) {
+  for (int i = 0; i < 4; i++) to[i] = largest(x[i]);
+}
 INLINE Vec between(Vec x, Vec y, int first, int end) {
   __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   __m256i high = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
@@ -186,6 +213,13 @@ INLINE __m256i narrow(Vec x) {
 #endif
 
 INLINE void store_bf16(bf16* p, Vec a) { _mm256_storeu_si256((__m256i*)p, narrow(a)); }
+INLINE void store_two_bf16(bf16* p, Vec a, Vec b) {
+#ifdef __AVX512BF16__
+  _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(b.v, a.v));
+#else
+  store_bf16(p, a), store_bf16(p + LANES, b);
+#endif
+}
 
 // 2^x. Relative error about 2e-7; 0 below 2^-126. NaN stays NaN.
 INLINE Vec exp2(Vec x) {
@@ -203,20 +237,20 @@ INLINE Vec exp2(Vec x) {
   return scale2(p, whole);
 }
 
-// 2^x with a relative error of 8e-5 (a fit by least squares): half the work where the result is
-// rounded to bf16, an error of 2e-3, anyway. NaN stays NaN. For x up to 0 without AVX-512.
+// 2^x with a relative error of 8e-5 (a fit that makes the largest error small): half the work where the result is
+// rounded to bf16, an error of 2e-3, anyway. NaN stays NaN.
+#ifdef HAS_AVX512
 INLINE Vec rough_exp2(Vec x) {
-#ifndef HAS_AVX512
-  x = max(splat(-150.f), x);  // scale2 covers no more
-#endif
-  Vec whole = round(x);
-  Vec part = sub(x, whole);
-  Vec p = splat(5.5088684e-2f);
-  p = fma(p, part, splat(2.4260405e-1f));
-  p = fma(p, part, splat(6.9327624e-1f));
-  p = fma(p, part, splat(9.9992894e-1f));
-  return scale2(p, whole);
+  const Vec part = {_mm512_reduce_ps(x.v, _MM_FROUND_TO_NEG_INF)};  // behind the whole number
+  Vec p = splat(7.8022572e-2f);
+  p = fma(p, part, splat(2.2606527e-1f));
+  p = fma(p, part, splat(6.9583678e-1f));
+  p = fma(p, part, splat(9.9992462e-1f));
+  return scale2(p, x);  // takes the whole number below
 }
+#else
+INLINE Vec rough_exp2(Vec x) { return exp2(x); }
+#endif
 
 constexpr float LOG2E = 1.44269504f;
 
