@@ -163,7 +163,7 @@ def _warm_case(cached: int, length: int, prepare_s: float) -> Case:
 
 
 def _decode_case(streams: int, context: int, name: str, busy: bool = False) -> Case:
-    tokens = 128 if streams == 1 else 64
+    tokens = 32 if busy else 128 if streams == 1 else 64  # busy: llama.cpp takes seconds a token
     return Case(
         f"decode_{streams}_{name}" + ("_busy_core" if busy else ""),
         "decode",
