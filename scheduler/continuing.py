@@ -67,10 +67,13 @@ def use_the_rest(requests: Lifecycle, draft: Draft) -> None:
 def _take_blocks(requests: Lifecycle, request: Request, count: int, draft: Draft) -> bool:
     """Make room for ``count`` more tokens, preempting others if it must.
 
-    False when the request itself was preempted, or ended.
+    False when the request itself was preempted, or ended, or has to sit out.
     """
     cache = requests.cache
     while not holding.extend(cache, request, request.num_computed_tokens + count):
+        if draft.ahead:
+            draft.lacks_room = True
+            return False
         victim = cheapest_to_lose(
             requests.running, lambda other: holding.lost_if_preempted(cache, other)
         )

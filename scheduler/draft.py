@@ -11,11 +11,17 @@ _make_span = ScheduledSpan._make  # a third less than calling the class costs
 
 
 class Draft:
-    """Spans so far, and how many tokens are left of the step's budget."""
+    """Spans so far, and how many tokens are left of the step's budget.
 
-    __slots__ = ("copies", "ended", "preempted", "spans", "tokens_left")
+    ``ahead``: the step before is being computed. Nobody is preempted then, since what it will give
+    back is not known; ``lacks_room`` says that somebody had to sit out.
+    """
 
-    def __init__(self, max_tokens: int, copies: Iterable[RowCopy]) -> None:
+    __slots__ = ("ahead", "copies", "ended", "lacks_room", "preempted", "spans", "tokens_left")
+
+    def __init__(self, max_tokens: int, copies: Iterable[RowCopy], *, ahead: bool = False) -> None:
+        self.ahead = ahead
+        self.lacks_room = False
         self.tokens_left = max_tokens
         self.spans: dict[int, ScheduledSpan] = {}  # by request, in the order of planning
         self.copies = list(copies)

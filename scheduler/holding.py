@@ -43,12 +43,13 @@ def announce(cache: Cache, request: Request, end: int) -> bool:
     return cache.announce(lease, run, request.block_table[start // size : end // size])
 
 
-def publish(cache: Cache, request: Request) -> bool:
-    """Hand computed full blocks over to the tree. The block table then names the tree's blocks,
-    which others may have stored first. False where there was nothing to hand over."""
+def publish(cache: Cache, request: Request, computed: int) -> bool:
+    """Hand full blocks of the first ``computed`` tokens over to the tree. The block table then
+    names the tree's blocks, which others may have stored first. False where there was nothing to
+    hand over."""
     lease, size = request.lease, cache.block_size
     assert lease is not None
-    start, end = lease.num_tokens, request.num_computed_tokens // size * size
+    start, end = lease.num_tokens, computed // size * size
     if start >= end or not request.stores:
         return False
     first = start // size

@@ -13,6 +13,7 @@ A request whose next token is undecided is PARKED when it is preempted, until it
 
 from __future__ import annotations
 
+from scheduler.ahead import take_back
 from scheduler.counters import Counters
 from scheduler.deadlines import Deadlines
 from scheduler.draft import Draft
@@ -84,6 +85,7 @@ class Lifecycle:
 
         What it published stays in the tree until it is evicted, so it may well find that again.
         """
+        take_back(request)
         undecided = not request.remaining_tokens
         sent_back = self.running.let_go(request)
         request.most_computed_tokens = max(
@@ -122,6 +124,7 @@ class Lifecycle:
         """End a request in any state; False where it had ended before."""
         if request.state is State.FINISHED:
             return False
+        take_back(request)
         request.state, before = State.FINISHED, request.state
         self._deadlines.ended(request)
         if before is State.BRANCH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,3 +84,18 @@ class NewToken(NamedTuple):
     request: Request
     token: int
     finish_reason: str | None
+
+
+def check_tokens(sampling: Sequence[ScheduledSpan], tokens: Sequence[int | None]) -> None:
+    """Raise ValueError where these are not the tokens that `StepPlan.sampling` asks for."""
+    of_branches = 0
+    for place, span in enumerate(sampling):
+        if span.request.branches:
+            first, branches = place + of_branches, len(span.request.branches)
+            if first < len(tokens) and tokens[first] is not None:
+                if None in tokens[first + 1 : first + 1 + branches]:
+                    raise ValueError("a branch cannot fork off without a token")
+                of_branches += branches
+    wanted = len(sampling) + of_branches
+    if len(tokens) != wanted:
+        raise ValueError(f"{wanted} requests wait for a token, {len(tokens)} came")

@@ -44,12 +44,14 @@ class Request:
     """
 
     __slots__ = (
+        "ahead",
         "arrival",
         "arrived_s",
         "block_table",
         "branches",
         "cached_tokens",
         "deadline",
+        "is_guessed",
         "lease",
         "match",
         "match_end",
@@ -109,6 +111,8 @@ class Request:
         self.lease: LeaseView | None = None
         self.block_table: array[int] = token_array()
         self.num_computed_tokens = 0
+        self.ahead = 0  # of these, tokens that a step is computing right now
+        self.is_guessed = False  # whether the last token stands for one that this step samples
         self.most_computed_tokens = 0  # before the last preemption: below this, computing is again
         self.cached_tokens: int | None = None  # of the prompt, fixed at first admission
         self.match_end: MatchEnd | None = None  # why no more were cached, fixed likewise
@@ -134,6 +138,14 @@ class Request:
         if len(self.tokens) == self.num_prompt_tokens:
             return self.run
         return self.tokens.tobytes()
+
+    def finish_reason(self, token: int) -> str | None:
+        """Why the answer ends with this token, its newest; None where it goes on."""
+        if token in self.stop_token_ids:
+            return "stop"
+        if len(self.tokens) - self.num_prompt_tokens >= self.max_new_tokens:
+            return "length"
+        return None
 
     def private_tail(self, block_size: int) -> array[int]:
         """The blocks that this request alone owns."""

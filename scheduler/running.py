@@ -11,12 +11,14 @@ from scheduler.request import Request, State
 
 
 class Running:
-    """In order of admission, and which of them have announced blocks in this step."""
+    """In order of admission, and which of them have announced blocks in the step that is planned,
+    and in the one that is being computed meanwhile."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._requests: dict[int, Request] = {}
         self._announced: dict[int, Request] = {}  # owners before those who attached to them
+        self._computing: dict[int, Request] = {}  # those of the step before
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -44,23 +46,32 @@ class Running:
         """
         self._requests.pop(request.request_id, None)
         announced = self._announced.pop(request.request_id, None)
+        computing = self._computing.pop(request.request_id, None)
         holding.let_go(self._cache, request)
-        if announced is None:
+        if announced is None and computing is None:
             return []
         return [other for other in self if self._cache.is_broken(other.lease)]
 
     def announce(self, request: Request, end: int) -> bool:
         """Let others attach to what the step computes of this request, up to token ``end``."""
+        if request.request_id in self._computing:
+            return False  # one step's blocks at a time: they are told apart by their owner
         announced = holding.announce(self._cache, request, end)
         if announced:
             self._announced[request.request_id] = request
         return announced
 
-    def commit(self) -> None:
-        """What was announced has been computed."""
-        for request in self._announced.values():
+    def go_ahead(self) -> None:
+        """The step is being computed; what is announced from now on is the next one's."""
+        self._computing, self._announced = self._announced, {}
+
+    def commit(self, *, ahead: bool) -> None:
+        """What was announced for the step has been computed; ``ahead``: for the one that others
+        have gone ahead of."""
+        done = self._computing if ahead else self._announced
+        for request in done.values():
             self._cache.commit(request.lease)
-        self._announced.clear()
+        done.clear()
 
     def reserved_blocks(self) -> int:
         """Blocks kept for their growth. Cost: O(running)."""

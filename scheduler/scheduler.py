@@ -8,6 +8,10 @@
 computed, publishes full blocks and ends requests. Between the two only ``abort`` may be called,
 which may send others back that stand on what the aborted one was to compute: commit what is
 ``still_running``. One thread; no tensor. Times are the caller's, in seconds.
+
+Where a device computes, the next step can be planned meanwhile: ``plan``, ``go_ahead``, ``plan`` of
+the next, ``commit`` of the first, ``go_ahead`` of the next, and so on. A device that takes steps in
+turn needs no more than that: a block that a commit frees is written by a later step only.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ from typing import Any
 from radix_engine.cache import PrefixIndex
 from scheduler import checks, continuing, holding
 from scheduler.admission import Admission
+from scheduler.ahead import assume, settle
 from scheduler.budget import Limits, QueueFull
 from scheduler.counters import Counters
 from scheduler.draft import Draft
 from scheduler.lifecycle import Lifecycle
-from scheduler.plan import NewToken, ScheduledSpan, StepPlan
+from scheduler.plan import NewToken, ScheduledSpan, StepPlan, check_tokens
 from scheduler.queue import WaitingQueue, match_of
 from scheduler.request import Request
 from scheduler.running import Running
@@ -61,6 +66,8 @@ class Scheduler:
             cache, self._waiting, self._running, self.counters, limits.max_running
         )
         self._is_sparing = False
+        self._is_ahead = False  # a step is being computed, and others are planned meanwhile
+        self._lacks_room = False
         self._admission = Admission(cache, limits, self._waiting, self._running, self.counters)
 
     @property
@@ -130,7 +137,7 @@ class Scheduler:
         self.cache.expire()
         self._waiting.flushed(self._running)
         self._spare(now)
-        draft = Draft(self.limits.step_tokens, self._requests.copies)
+        draft = Draft(self.limits.step_tokens, self._requests.copies, ahead=self._is_ahead)
         self._requests.copies = []
         self._requests.end_late(draft, now)
         prefilling = continuing.plan_running(self._requests, draft)
@@ -139,8 +146,27 @@ class Scheduler:
                 continuing.announce(self._requests, draft, prefilling)
             self._admission.admit(draft, now)
             continuing.use_the_rest(self._requests, draft)
-            self._make_room(draft, now)
+            if not self._is_ahead:
+                self._make_room(draft, now)
+        self._lacks_room = draft.lacks_room
         return draft.plan()
+
+    def go_ahead(self, plan: StepPlan) -> bool:
+        """Take a step for computed, so that the next can be planned while it is: its ``commit``
+        comes after that. One step at a time.
+
+        False, and nothing changes, where its ``commit`` must come first: branches are to fork off,
+        or somebody needs room.
+        """
+        if self._is_ahead:
+            raise RuntimeError("the step before has not been committed")
+        if self._lacks_room or any(span.request.branches for span in plan.sampling):
+            return False
+        for span in plan.still_running.spans:
+            assume(span)
+        self._running.go_ahead()
+        self._is_ahead = True
+        return True
 
     def commit(self, plan: StepPlan, tokens: Sequence[int | None]) -> list[NewToken]:
         """Record a computed step. ``tokens`` are the sampled ones, in ``plan.sampling``'s order:
@@ -149,23 +175,28 @@ class Scheduler:
         None in place of a request's first token: it is undecided. The request keeps what it holds
         and takes part in no step until `resume`; its branches need no tokens then.
         """
-        sampling = plan.sampling
-        _check_tokens(sampling, tokens)
+        sampling, spans, ahead = plan.sampling, plan.spans, self._is_ahead
+        check_tokens(sampling, tokens)
+        if ahead:  # without those who ended meanwhile, or were sent back
+            spans = tuple([span for span in spans if span.request.ahead])
+        self._is_ahead = False
         self.counters.steps += 1
-        self._running.commit()
-        self._record(plan.spans)
+        self._running.commit(ahead=ahead)
+        self._record(spans)
         results: list[NewToken] = []
         left = iter(tokens)
         for span in sampling:
             token = next(left)
-            if token is None:
-                continue
             request = span.request
+            if token is None or (ahead and not request.ahead):
+                continue
             if request.branches:
                 self._take_tokens(request, token, left, results)
             else:
-                request.tokens.append(token)
-                results.append(_make_token((request, token, _finish_reason(request, token))))
+                settle(request, token)
+                results.append(_make_token((request, token, request.finish_reason(token))))
+        for span in spans if ahead else ():
+            span.request.ahead = 0
         return self._finish_ended(results)
 
     def resume(self, request: Request, tokens: Sequence[int]) -> list[NewToken]:
@@ -247,7 +278,7 @@ class Scheduler:
             end = request.num_computed_tokens = start + count
             lease = request.lease
             assert lease is not None
-            if end - lease.num_tokens >= size and holding.publish(self.cache, request):
+            if end - lease.num_tokens >= size and holding.publish(self.cache, request, end):
                 self._waiting.stored(request)
         self._waiting.computed(spans)
 
@@ -262,7 +293,7 @@ class Scheduler:
             going_on.append((branch, own))
         for each, new in going_on:
             each.tokens.append(new)
-            results.append(NewToken(each, new, _finish_reason(each, new)))
+            results.append(NewToken(each, new, each.finish_reason(new)))
 
     def _finish_ended(self, results: list[NewToken]) -> list[NewToken]:
         self.counters.generated_tokens += len(results)
@@ -270,25 +301,3 @@ class Scheduler:
             if new.finish_reason is not None:
                 self.finish(new.request)
         return results
-
-
-def _check_tokens(sampling: Sequence[ScheduledSpan], tokens: Sequence[int | None]) -> None:
-    of_branches = 0
-    for place, span in enumerate(sampling):
-        if span.request.branches:
-            first, branches = place + of_branches, len(span.request.branches)
-            if first < len(tokens) and tokens[first] is not None:
-                if None in tokens[first + 1 : first + 1 + branches]:
-                    raise ValueError("a branch cannot fork off without a token")
-                of_branches += branches
-    wanted = len(sampling) + of_branches
-    if len(tokens) != wanted:
-        raise ValueError(f"{wanted} requests wait for a token, {len(tokens)} came")
-
-
-def _finish_reason(request: Request, token: int) -> str | None:
-    if token in request.stop_token_ids:
-        return "stop"
-    if len(request.tokens) - request.num_prompt_tokens >= request.max_new_tokens:
-        return "length"
-    return None

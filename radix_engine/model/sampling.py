@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from radix_engine.model.penalties import Change, TokenCounts, change_logits
-from radix_engine.model.sampling_draw import Draw, draw
+from radix_engine.model.sampling_draw import Draw, draw, draw_later, on_device
 from radix_engine.model.sampling_params import SamplingParams
 
 
@@ -59,6 +60,26 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     return tokens
 
 
+def sample_later(logits: torch.Tensor, rows: Sequence[SampleRow]) -> torch.Tensor:
+    """The tokens of `sample`, int64 [len(rows)], left where the logits are: nothing waits for them,
+    so a next step can be given them before anybody knows them.
+
+    Raises ValueError for rows with a bias or penalties, which need tokens that are known.
+    """
+    if any(row.params.changes_logits for row in rows):
+        raise ValueError("a bias or penalties need the tokens before")
+    random = [index for index, row in enumerate(rows) if not row.params.is_greedy]
+    draws = [Draw(rows[i].params, uniform(rows[i].seed, rows[i].index)) for i in random]
+    if len(random) == len(rows):
+        return draw_later(logits, draws)
+    tokens = logits.argmax(dim=-1)
+    if random:
+        places = on_device(np.array(random), logits.device)
+        drawn = draw_later(logits.index_select(0, places), draws)
+        tokens.index_copy_(0, places, drawn)
+    return tokens
+
+
 def _choose(logits: torch.Tensor, rows: Sequence[SampleRow], wanted: Sequence[int]) -> list[int]:
     """A token for each of the ``wanted`` rows."""
     random = [index for index in wanted if not rows[index].params.is_greedy]
@@ -81,9 +102,15 @@ def _counts(row: SampleRow) -> TokenCounts:
     return TokenCounts()
 
 
+def finite_rows(logits: torch.Tensor) -> torch.Tensor:
+    """Which rows of ``logits`` [rows, vocabulary] have neither NaN nor infinity, bool [rows], left
+    where the logits are. From others no token can be drawn."""
+    return torch.isfinite(logits.sum(dim=-1))
+
+
 def not_finite(logits: torch.Tensor) -> list[int]:
     """The rows of ``logits`` [rows, vocabulary] with NaN or infinity: no token can be drawn."""
-    return torch.isfinite(logits.sum(dim=-1)).logical_not().nonzero().flatten().tolist()
+    return finite_rows(logits).logical_not().nonzero().flatten().tolist()
 
 
 def seed_of_answer(seed: int, index: int) -> int:
