@@ -58,6 +58,11 @@ class Answer:
         self.ended = False
         self.abandoned = False  # its receiver has failed: nobody wants the rest
 
+    @property
+    def changes_logits(self) -> bool:
+        """Whether the next token's choice depends on which tokens came before."""
+        return self._sampling.changes_logits
+
     def sample_row(self) -> SampleRow:
         """How to choose the next token."""
         return SampleRow(self._sampling, self._seed, self.request.num_new_tokens, self._counts)

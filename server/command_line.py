@@ -10,9 +10,11 @@ from typing import TypeVar
 from radix_engine.cache import RULES
 from scheduler import ORDERS, Limits
 from server.options import (
+    ATTENTIONS,
     DTYPES,
     KERNELS,
     KV_DTYPES,
+    LEAST_GPU_SHARE,
     QUANTIZATIONS,
     CacheOptions,
     EngineOptions,
@@ -50,20 +52,25 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
         )
     except ValueError as error:
         parser.error(str(error).replace("max_", "--max-").replace("_", "-"))
-    engine = EngineOptions(
-        model=values.model,
-        dtype=values.dtype,
-        quantization=values.quantization,
-        kv_dtype=values.kv_dtype,
-        kernels=values.kernels,
-        exact=values.exact,
-        kv_memory=values.kv_memory,
-        threads=values.threads,
-        cache=cache,
-        limits=limits,
-        order=values.order,
-        fair=values.fair,
-    )
+    try:
+        engine = EngineOptions(
+            model=values.model,
+            dtype=values.dtype,
+            quantization=values.quantization,
+            kv_dtype=values.kv_dtype,
+            kernels=values.kernels,
+            attention=values.attention,
+            exact=values.exact,
+            kv_memory=values.kv_memory,
+            gpu_memory_utilization=values.gpu_memory_utilization,
+            threads=values.threads,
+            cache=cache,
+            limits=limits,
+            order=values.order,
+            fair=values.fair,
+        )
+    except ValueError as error:
+        parser.error(str(error))
     return ServerOptions(engine, values.host, values.port, values.grace)
 
 
@@ -85,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dtype",
         choices=DTYPES,
         default="auto",
-        help="of the weights; auto is bf16 where the processor multiplies in it, else fp32 "
+        help="of the weights; auto is bf16 where the processor or GPU multiplies in it, else fp32 "
         "(default: auto)",
     )
     model.add_argument(
@@ -105,8 +112,19 @@ def _parser() -> argparse.ArgumentParser:
         "--kernels",
         choices=KERNELS,
         default="auto",
-        help="what computes: kernels compiled at the first start for the processor's instructions, "
-        "or torch's own (default: the fastest that run here)",
+        help="what computes on the processor: kernels compiled at the first start for its "
+        "instructions, or torch's own; any but auto leaves a GPU aside (default: the fastest "
+        "that run here)",
+    )
+    model.add_argument(
+        "--attention",
+        choices=ATTENTIONS,
+        default="auto",
+        help="flashinfer computes on a GPU with FlashInfer's kernels or does not start; torch with "
+        "torch's own, on a GPU if there is one; auto takes the fastest: FlashInfer on a GPU of "
+        "compute capability 8.0 or more, else torch on a GPU, else the processor. On a GPU "
+        "--quantization, --exact and a --kv-dtype other than the weights' are refused (default: "
+        "auto)",
     )
     model.add_argument(
         "--exact",
@@ -127,7 +145,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="memory for K and V: a size such as 2GiB or 512MiB, or a share of the memory that is "
         "free, such as 40%% (default: 25%%, at most 4 GiB, but up to half of the free memory where "
-        "one whole context needs it)",
+        "one whole context needs it); on a GPU a share of what --gpu-memory-utilization leaves for "
+        "them, and by default all of that",
+    )
+    memory.add_argument(
+        "--gpu-memory-utilization",
+        type=_between(LEAST_GPU_SHARE, 1.0),
+        default=EngineOptions().gpu_memory_utilization,
+        metavar="SHARE",
+        help="on a GPU: the share of its memory, 0.1 to 1, that weights, a step's tensors, K and "
+        "V take together, with all that others use of it (default: %(default)s)",
     )
     memory.add_argument(
         "--prefix-cache",
@@ -172,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="tokens computed in one step, prompts and answers together; fewer make answers "
         "smoother next to a long prompt, more make prompts faster (default: 512 tokens for bf16 "
-        "weights on a processor that computes bf16, else 256)",
+        "weights on a processor that computes bf16, 2048 on a GPU, else 256)",
     )
     steps.add_argument(
         "--max-running",
@@ -240,6 +267,17 @@ def _at_least(least: T, kind: Callable[[str], T]) -> Callable[[str], T]:
         return value
 
     read.__name__ = "number"  # argparse names it in its message for what is no number
+    return read
+
+
+def _between(least: float, most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must lie between {least} and {most}, not {text}")
+        return value
+
+    read.__name__ = "number"
     return read
 
 

@@ -26,6 +26,7 @@ from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
 from server.intake import Intake
 from server.loading import load_parts
+from server.look_ahead import FollowingModel
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output
 from server.steps import Steps
@@ -88,7 +89,8 @@ class Engine:
         self._intake = Intake(
             self.info, text, model.eos_token_ids, model.vocab_size, limits.max_running
         )
-        self._loop = EngineLoop(Steps(self._scheduler, runner))
+        following = runner if model.look_ahead and isinstance(runner, FollowingModel) else None
+        self._loop = EngineLoop(Steps(self._scheduler, runner, following))
         self._draining = False
         self._loop.start()
         # torch must not be inside a step when the interpreter is taken down.

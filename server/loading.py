@@ -10,12 +10,14 @@ from pathlib import Path
 
 import torch
 
-from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes, whole_blocks
+from radix_engine.gpu.fit import GpuFacts, read_gpu
+from radix_engine.memory.sizing import whole_blocks
 from radix_engine.model.load import LoadProgress
 from radix_engine.model.served import ServedModel
 from radix_engine.model.source import resolve_model
+from server.gpu_choice import may_use_gpu, refuse_early
 from server.model_choice import choose
-from server.options import BLOCK_SIZE, EngineOptions
+from server.options import EngineOptions
 from server.text import TextCodec
 
 logger = logging.getLogger(__name__)
@@ -39,24 +41,20 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     """
     threads = options.threads or usable_processors()
     torch.set_num_threads(threads)
+    gpu = read_gpu() if may_use_gpu(options) else GpuFacts()
+    refuse_early(options, gpu)
     folder = resolve_model(options.model, progress=logger.info)
-    choice = choose(folder, options, threads)
-    per_token = choice.kv_bytes_per_block // BLOCK_SIZE
-
-    def kv_memory() -> int:
-        available = available_memory_bytes()
-        return kv_memory_bytes(options.kv_memory, available, per_token, choice.context_length)
-
-    kv_memory()  # what cannot be is refused before the weights are loaded
+    choice = choose(folder, options, threads, gpu)
+    choice.kv_memory(False)  # what cannot be is refused before the weights are loaded
     with ThreadPoolExecutor(1) as pool:
         text = pool.submit(TextCodec, folder.path, choice.context_length)
         model = choice.load(progress)
         codec = text.result()
     if model.kernels not in ("torch", "transformers"):
-        torch.set_num_threads(
-            1
-        )  # what is left for torch is small, and its threads would be in the way
-    return EngineParts(model, codec, whole_blocks(kv_memory(), choice.kv_bytes_per_block))
+        # What is left for torch on the processor is small, and its threads would be in the way.
+        torch.set_num_threads(1)
+    kv_memory = choice.kv_memory(True)
+    return EngineParts(model, codec, whole_blocks(kv_memory, choice.kv_bytes_per_block))
 
 
 def usable_processors(root: Path = Path("/")) -> int:

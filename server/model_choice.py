@@ -1,4 +1,4 @@
-"""Which way a model is computed: compiled kernels, torch's own, or transformers."""
+"""Which way a model is computed: on a GPU, by compiled kernels, by torch, or by transformers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from radix_engine.cpu.packing import CpuPacking
 from radix_engine.cpu.processor import KINDS, KernelKind, read_processor, usable_kinds
 from radix_engine.cpu.runner import layer_block_bytes, unsupported
 from radix_engine.cpu.served import cpu_model
+from radix_engine.gpu.fit import GpuFacts, gpu_memory, load_flashinfer
+from radix_engine.gpu.served import STEP_TOKENS, gpu_model
+from radix_engine.gpu.sizing import GpuMemory, gpu_kv_memory_bytes, step_bytes, weight_bytes
+from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes
 from radix_engine.model.config import ModelConfig, read_config
 from radix_engine.model.errors import ModelError
 from radix_engine.model.linear import TorchPacking, pick_dtype
@@ -21,6 +25,7 @@ from radix_engine.model.load import LoadProgress, load_model
 from radix_engine.model.served import ServedModel, torch_model, transformers_model
 from radix_engine.model.source import ModelFolder
 from radix_engine.model.transformers_config import choose_forward, read_transformers_config
+from server.gpu_choice import GpuWay, gpu_way, on_processor
 from server.options import BLOCK_SIZE, EngineOptions
 
 logger = logging.getLogger(__name__)
@@ -30,16 +35,18 @@ logger = logging.getLogger(__name__)
 class ModelChoice:
     """How a model will be computed, and what its K and V take, before its weights are read.
 
-    ``load`` reads them.
+    ``load`` reads them. ``kv_memory``: the bytes that K and V get of the memory that is free now,
+    given whether the weights are loaded; it raises ValueError where that is too little.
     """
 
     context_length: int
     kv_bytes_per_block: int
+    kv_memory: Callable[[bool], int]
     load: Callable[[LoadProgress | None], ServedModel]
 
 
-def choose(folder: ModelFolder, options: EngineOptions, threads: int) -> ModelChoice:
-    """Decide from a model's configuration, the options and this machine.
+def choose(folder: ModelFolder, options: EngineOptions, threads: int, gpu: GpuFacts) -> ModelChoice:
+    """Decide from a model's configuration, the options and this machine with its ``gpu``.
 
     The first time this may compile the kernels, which takes some seconds. Raises ModelError or
     ValueError, with a message for the user, where the model or an option cannot be served.
@@ -47,6 +54,12 @@ def choose(folder: ModelFolder, options: EngineOptions, threads: int) -> ModelCh
     if choose_forward(folder.path) == "transformers":
         return _with_transformers(folder, options)
     config = read_config(folder.path)
+    way = gpu_way(config, options, gpu)
+    if way is not None:
+        logger.info(way.says)
+        return with_gpu(folder, config, options, way)
+    if (line := on_processor(options, gpu)) is not None:
+        logger.warning(line)
     kernels, why_not = _kernels(config, options)
     if kernels is not None:
         return _with_kernels(folder, config, options, kernels, threads)
@@ -57,7 +70,57 @@ def choose(folder: ModelFolder, options: EngineOptions, threads: int) -> ModelCh
     def load(progress: LoadProgress | None) -> ServedModel:
         return torch_model(load_model(folder, TorchPacking(dtype), progress=progress))
 
-    return ModelChoice(config.context_length, config.kv_bytes_per_token(dtype) * BLOCK_SIZE, load)
+    block = config.kv_bytes_per_token(dtype) * BLOCK_SIZE
+    return _choice(options, config.context_length, block, load)
+
+
+def with_gpu(
+    folder: ModelFolder,
+    config: ModelConfig,
+    options: EngineOptions,
+    way: GpuWay,
+    read_memory: Callable[[torch.device], tuple[int, int]] = gpu_memory,
+) -> ModelChoice:
+    """A Llama-family model on a GPU. ``read_memory``: its bytes that are free, and all."""
+    per_token = config.kv_bytes_per_token(way.dtype)
+    running = options.limits.max_running
+    tokens = options.limits.max_step_tokens or max(STEP_TOKENS, running)
+    reserve = step_bytes(config, way.dtype, tokens, running, flashinfer=way.flashinfer)
+    copied_of = 0 if way.flashinfer else config.num_layers
+
+    def kv_memory(weights_loaded: bool) -> int:
+        free, total = read_memory(way.device)
+        used = total - free + (0 if weights_loaded else weight_bytes(config, way.dtype))
+        memory = GpuMemory(total, used, options.gpu_memory_utilization, reserve, copied_of)
+        return gpu_kv_memory_bytes(memory, options.kv_memory, per_token, config.context_length)
+
+    def load(progress: LoadProgress | None) -> ServedModel:
+        flashinfer = load_flashinfer() if way.flashinfer else None
+        packing = TorchPacking(way.dtype, way.device)
+        try:
+            return gpu_model(load_model(folder, packing, way.device, progress), flashinfer)
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"the weights of {folder.name} do not fit into what is free of the GPU's memory; "
+                "end what else uses it, or use a smaller model"
+            ) from error
+
+    return ModelChoice(config.context_length, per_token * BLOCK_SIZE, kv_memory, load)
+
+
+def _choice(
+    options: EngineOptions,
+    context_length: int,
+    kv_bytes_per_block: int,
+    load: Callable[[LoadProgress | None], ServedModel],
+) -> ModelChoice:
+    """A model on the processor."""
+
+    def kv_memory(_: bool) -> int:
+        available, per_token = available_memory_bytes(), kv_bytes_per_block // BLOCK_SIZE
+        return kv_memory_bytes(options.kv_memory, available, per_token, context_length)
+
+    return ModelChoice(context_length, kv_bytes_per_block, kv_memory, load)
 
 
 def _with_kernels(
@@ -80,14 +143,15 @@ def _with_kernels(
         return cpu_model(load_model(folder, packing, progress=progress), kernels, kv_type, threads)
 
     block = config.num_layers * layer_block_bytes(kernels, config, kv_type)
-    return ModelChoice(config.context_length, block, load)
+    return _choice(options, config.context_length, block, load)
 
 
 def _with_transformers(folder: ModelFolder, options: EngineOptions) -> ModelChoice:
     config = read_transformers_config(folder.path)
-    _refuse_without_kernels(
-        options, f"a model of type {config.model_type} is computed by transformers"
-    )
+    by = f"a model of type {config.model_type} is computed by transformers, on the processor"
+    if options.attention == "flashinfer":
+        raise ValueError(f"--attention flashinfer is for models of the Llama family, and {by}")
+    _refuse_without_kernels(options, by)
     dtype = pick_dtype(options.dtype)
     logger.warning(
         "Computing a model of type %s with transformers: slower than models of the Llama family, "
@@ -101,15 +165,15 @@ def _with_transformers(folder: ModelFolder, options: EngineOptions) -> ModelChoi
 
         return transformers_model(load_transformers_model(folder, dtype))
 
-    return ModelChoice(
-        config.context_length, config.kv_values_per_token * dtype.itemsize * BLOCK_SIZE, load
-    )
+    block = config.kv_values_per_token * dtype.itemsize * BLOCK_SIZE
+    return _choice(options, config.context_length, block, load)
 
 
 def _kernels(config: ModelConfig, options: EngineOptions) -> tuple[Kernels | None, str]:
     """The compiled kernels; or None and why not."""
-    if options.kernels == "torch":
-        return None, "--kernels torch was asked for"
+    for name, value in (("kernels", options.kernels), ("attention", options.attention)):
+        if value == "torch":
+            return None, f"--{name} torch was asked for"
     if (reason := unsupported(config)) is not None:
         return None, f"the kernels do not cover {reason}"
     usable = usable_kinds(read_processor())

@@ -13,6 +13,8 @@ DTYPES = ("auto", "bf16", "fp32")
 QUANTIZATIONS = ("int8", "int4")
 KV_DTYPES = ("auto", "bf16", "fp32", "int8")
 KERNELS = ("auto", "amx", "avx512_bf16", "avx512", "avx2", "torch")
+ATTENTIONS = ("auto", "flashinfer", "torch")
+LEAST_GPU_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,17 @@ class EngineOptions:
     """What to serve and with what.
 
     ``model``: a folder, a .gguf file or a hub id; None for the default model. ``dtype`` of the
-    weights: ``auto`` (bf16 where the processor computes it natively, else fp32), ``bf16`` or
-    ``fp32``. ``quantization``: keep them in int8 or int4 in place of it. ``kv_dtype`` of K and V:
-    ``auto`` (as ``dtype``), bf16, fp32 or int8. ``kernels``: ``auto``, ``torch`` or a kind of
-    compiled kernels. ``exact``: refuse to start where a cache hit could change bits. ``kv_memory``:
-    a size such as ``2GiB``, a share of the free memory such as ``25%``, or None for the default.
-    ``threads``: of the model, at most; None for all processors this process may use. ``order``:
-    which of the waiting requests starts first: lpm, dfs, hrrn, fcfs or priority. ``fair``: tenants
-    take turns.
+    weights: ``auto`` (bf16 where the processor or the GPU computes it natively, else fp32),
+    ``bf16`` or ``fp32``. ``quantization``: keep them in int8 or int4 in place of it. ``kv_dtype``
+    of K and V: ``auto`` (as ``dtype``), bf16, fp32 or int8. ``kernels`` of the processor: ``auto``,
+    ``torch`` or a kind of compiled kernels; any but ``auto`` leaves a GPU aside. ``attention``:
+    ``flashinfer`` (on a GPU, or not at all), ``torch`` (on a GPU if there is one) or ``auto``, the
+    fastest there is. ``exact``: refuse to start where a cache hit could change bits.
+    ``kv_memory``: a size such as ``2GiB``, a share such as ``25%`` (of the free memory, or of the
+    room on a GPU), or None for the default. ``gpu_memory_utilization``: the share of a GPU's memory
+    that all takes together, 0.1 to 1. ``threads``: of the model, at most; None for all processors
+    this process may use. ``order``: which of the waiting requests starts first: lpm, dfs, hrrn,
+    fcfs or priority. ``fair``: tenants take turns.
     """
 
     model: str | None = None
@@ -59,8 +64,10 @@ class EngineOptions:
     quantization: str | None = None
     kv_dtype: str = "auto"
     kernels: str = "auto"
+    attention: str = "auto"
     exact: bool = False
     kv_memory: str | None = None
+    gpu_memory_utilization: float = 0.9
     threads: int | None = None
     cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
@@ -75,10 +82,21 @@ class EngineOptions:
             ("quantization", self.quantization, (None, *QUANTIZATIONS)),
             ("kv_dtype", self.kv_dtype, KV_DTYPES),
             ("kernels", self.kernels, KERNELS),
+            ("attention", self.attention, ATTENTIONS),
         ):
             if value not in known:
                 raise ValueError(
                     f"{name} must be one of {', '.join(map(str, known))}, not {value!r}"
                 )
+        if self.attention != "auto" and self.kernels not in ("auto", self.attention):
+            raise ValueError(
+                f"attention {self.attention} does not go with kernels {self.kernels}, which run "
+                "on the processor and attend by themselves: leave one of the two out"
+            )
+        if not LEAST_GPU_SHARE <= self.gpu_memory_utilization <= 1:
+            raise ValueError(
+                f"gpu_memory_utilization must lie between {LEAST_GPU_SHARE} and 1, "
+                f"not {self.gpu_memory_utilization}"
+            )
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {self.threads}")

@@ -17,8 +17,12 @@ from scheduler import NewToken, Request, Scheduler, StepPlan
 from server.answer import Answer
 from server.beam_search import BeamSearch
 from server.choosing import Chosen, choose, num_logits, rows_of, score_prompts
+from server.look_ahead import Flight, FollowingModel, can_fly, launch
+from server.out_of_memory import compute, copy_rows, is_out_of_memory
 
 logger = logging.getLogger(__name__)
+
+_NOT_FINITE = "the model's logits are not finite numbers"
 
 
 class Forward(Protocol):
@@ -37,9 +41,13 @@ class Steps:
     A request of the scheduler belongs to one answer, or to a beam search, which has several.
     """
 
-    def __init__(self, scheduler: Scheduler, model: Forward) -> None:
+    def __init__(
+        self, scheduler: Scheduler, model: Forward, following: FollowingModel | None = None
+    ) -> None:
         self._scheduler = scheduler
         self._model = model
+        self._following = following
+        self._flight: Flight | None = None
         self._answers: dict[int, Answer] = {}  # by request
         self._searches: dict[int, BeamSearch] = {}  # by request, of each beam
         self._asked: dict[int, list[Answer] | BeamSearch] = {}  # by the id that was asked for
@@ -53,7 +61,7 @@ class Steps:
     @property
     def has_work(self) -> bool:
         """Whether a step has anything to do."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or self._flight is not None
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Queue the answers to one prompt: their requests are the first's branches."""
@@ -89,16 +97,25 @@ class Steps:
         affected: list[Request] | None = None
         try:
             plan = self._scheduler.plan(time.monotonic())
-            if not (plan.spans or plan.ended or plan.preempted):
+            if not (plan.spans or plan.ended or plan.preempted or self._flight):
                 raise RuntimeError("no request can make progress")
             affected = [span.request for span in plan.spans]
             plan = self._without_ended(plan)
             if plan.copies:  # branches forked off before this step: also if it computes nothing
-                self._model.copy_rows(plan.copies)
+                copy_rows(self._model.copy_rows, plan.copies)
+            flight = self._take_off(plan)
+            self._land(self._flight)
+            if flight is not None:
+                if not self._scheduler.go_ahead(plan):
+                    self._land(flight)
+                    return
+                self._flight = flight
+                return
             results: list[NewToken] = []
             chosen = Chosen()
+            plan = plan.still_running
             if plan.spans:
-                plan, chosen = self._compute(plan)
+                plan, chosen = compute(plan, self._compute, self._fail)
                 results = self._scheduler.commit(plan, chosen.tokens)
         except Exception as error:
             logger.exception("a step failed")
@@ -108,6 +125,40 @@ class Steps:
                 self._fail(affected, describe(error))
             return
         self._check_books()
+        self._hand_out(results, chosen)
+
+    def _take_off(self, plan: StepPlan) -> Flight | None:
+        """Launch a step behind the one in flight; None where that has to land first."""
+        if self._following is None or not can_fly(plan.spans, self._answers, self._searches):
+            return None
+        try:
+            return launch(plan, self._following, self._answers, self._flight)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        return None  # `compute` tries smaller parts
+
+    def _land(self, flight: Flight | None) -> None:
+        """Wait for a step that was launched, and hand out its tokens."""
+        if flight is None:
+            return
+        self._flight = None
+        try:
+            tokens, broken = flight.wait()
+            if broken:
+                self._fail(broken, _NOT_FINITE)
+            plan = flight.plan.still_running
+            results = self._scheduler.commit(plan, [tokens[s.request] for s in plan.sampling])
+        except Exception as error:
+            logger.exception("a step failed")
+            self._fail([span.request for span in flight.plan.spans], describe(error))
+            self._scheduler.commit(StepPlan(()), [])  # nothing came of it
+            return
+        self._check_books()
+        self._hand_out(results, Chosen())
+
+    def _hand_out(self, results: Sequence[NewToken], chosen: Chosen) -> None:
+        """Bring a step's tokens to those who asked for them."""
         for new in results:
             answer = self._answers.get(new.request.request_id)
             if answer is not None:  # its receiver may have failed with another of its answers
@@ -145,7 +196,10 @@ class Steps:
         return plan.still_running
 
     def _compute(self, plan: StepPlan) -> tuple[StepPlan, Chosen]:
-        """Run the model and choose tokens. Returns the plan without requests that failed alone."""
+        """Run the model and choose tokens. Returns the plan without requests that failed alone.
+
+        May be called again, for all or a part, where it failed.
+        """
         counts = [num_logits(span, self._answers) for span in plan.spans]
         logits = self._model.forward(
             [
@@ -157,7 +211,7 @@ class Steps:
         broken = not_finite(logits)
         if broken:
             failed = [r.span.request for r in rows if any(r.first <= b <= r.last for b in broken)]
-            self._fail(failed, "the model's logits are not finite numbers")
+            self._fail(failed, _NOT_FINITE)
             # Others may have stood on what these computed; they were sent back to start again.
             plan = plan.still_running
             left = {span.request for span in plan.spans}

@@ -5,7 +5,8 @@
 torch comes first, since the rest only asks for a range: without --gpu, a build without CUDA. Where
 pip's own indexes have no such build, uv is asked for it, which knows where it is published; failing
 that, the build that pip finds is taken, which may bring gigabytes of CUDA libraries. uv also
-installs the other packages, in a tenth of pip's time; pip does it where uv cannot.
+installs the other packages, in a tenth of pip's time; pip does it where uv cannot. Tests compare
+our calls with FlashInfer's signatures, so --dev brings it too, but without what only a GPU needs.
 """
 
 from __future__ import annotations
@@ -43,14 +44,26 @@ def main() -> int:
     if not installed:
         install_torch(pins["torch"], gpu=options.gpu)
     extras = [name for name in ("gpu", "dev") if getattr(options, name)]
+    signatures_only = options.dev and not options.gpu
+    if signatures_only:
+        extras.append("gpu-signatures")
     target = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
     print("Installing the other packages", flush=True)
-    status = uv("--editable", target)
-    if status != 0:
-        status = pip("--quiet", "--editable", target)
+    status = install("--editable", target)
+    if status == 0 and signatures_only:
+        # What they depend on would be some 300 MB of compilers and libraries for a GPU.
+        gpu_pins = project["project"]["optional-dependencies"]["gpu"]
+        status = install("--no-deps", *gpu_pins)
     if status == 0:
         compile_what_runs()
     return status
+
+
+def install(*arguments: str) -> int:
+    """Install with uv, or with pip where uv cannot; the exit status."""
+    if uv(*arguments) == 0:
+        return 0
+    return pip("--quiet", *arguments)
 
 
 def compile_what_runs() -> None:

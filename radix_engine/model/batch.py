@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 
 class Span(NamedTuple):
@@ -24,6 +25,18 @@ class Span(NamedTuple):
     start: int
     block_table: Sequence[int]
     num_logits: int
+
+
+class Follow(NamedTuple):
+    """Tokens that another step samples, and that are on the device only: ``tokens`` int64 [n].
+
+    Of all spans' tokens, one after the other, those at ``places`` are the ones in ``rows`` of these,
+    whatever stands there.
+    """
+
+    tokens: torch.Tensor
+    places: Sequence[int]
+    rows: Sequence[int]
 
 
 class FlatBatch(NamedTuple):

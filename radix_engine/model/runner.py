@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from radix_engine.attention.interface import Attention, AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import Span, flatten
+from radix_engine.model.batch import Follow, Span, flatten
 from radix_engine.model.linear import Linear
 from radix_engine.model.rope import inverse_frequencies, rotate, rotation
 from radix_engine.model.weights import LayerWeights, LoadedModel
@@ -44,7 +44,6 @@ class ModelRunner:
         """Before a step: copy K and V between blocks, as (source, target, rows). See `KVMemory`."""
         self.memory.copy_rows(copies)
 
-    @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> torch.Tensor:
         """Run one step.
 
@@ -54,6 +53,11 @@ class ModelRunner:
         span, a ``num_logits`` that it has not the tokens for, a block table that is too short, and
         ids or positions out of range.
         """
+        return self.forward_following(spans, None)
+
+    @torch.inference_mode()
+    def forward_following(self, spans: Sequence[Span], follow: Follow | None) -> torch.Tensor:
+        """`forward`, where some of the tokens are another step's, which has been launched."""
         config = self.model.config
         if not spans:
             return self._no_logits()
@@ -64,6 +68,8 @@ class ModelRunner:
         tokens, positions, wanted = (
             torch.from_numpy(part).to(self.model.device) for part in flatten(spans)
         )
+        if follow is not None:
+            tokens[follow.places] = follow.tokens[follow.rows]
         if not 0 <= int(tokens.min()) <= int(tokens.max()) < config.vocab_size:
             raise ValueError(f"a token id lies outside 0 to {config.vocab_size - 1}")
         cosines, sines = rotation(positions, self._frequencies)

@@ -49,8 +49,8 @@ class ServedModel:
     computes (amx, avx512_bf16, avx512, avx2, torch or transformers). ``exact``: K, V and logits of
     a token are the same bits whatever was cached and whoever shared the batch. ``make_runner``
     takes the number of blocks and their size in tokens; it raises ValueError or OSError.
-    ``step_tokens``: so many a step make prompts fast, and let other answers wait some tenths of a
-    second at most.
+    ``look_ahead``: a step is computed while the host plans the next one. ``step_tokens``: so many a
+    step make prompts fast, and let other answers wait some tenths of a second at most.
     """
 
     name: str
@@ -65,6 +65,7 @@ class ServedModel:
     load_seconds: float
     make_runner: Callable[[int, int], Runner]
     step_tokens: int = 256
+    look_ahead: bool = False
 
 
 def torch_model(model: LoadedModel[Linear]) -> ServedModel:

@@ -25,9 +25,10 @@ def test_without_options_the_defaults_of_engine_and_limits_hold() -> None:
 def test_each_option_reaches_the_engine() -> None:
     words = (
         "--model m --dtype fp32 --kv-memory 1GiB --prefix-cache off --threads 3 --port 0 "
-        "--quantization int4 --kv-dtype int8 --kernels avx2 --exact "
+        "--quantization int4 --kv-dtype int8 --kernels torch --attention torch --exact "
         "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0 "
-        "--eviction slru --partial-blocks off --cache-ttl 60 --order dfs --fair --max-waiting 7"
+        "--eviction slru --partial-blocks off --cache-ttl 60 --order dfs --fair --max-waiting 7 "
+        "--gpu-memory-utilization 0.5"
     )
     options = parse(words.split())
     assert options.engine == EngineOptions(
@@ -35,9 +36,11 @@ def test_each_option_reaches_the_engine() -> None:
         dtype="fp32",
         quantization="int4",
         kv_dtype="int8",
-        kernels="avx2",
+        kernels="torch",
+        attention="torch",
         exact=True,
         kv_memory="1GiB",
+        gpu_memory_utilization=0.5,
         threads=3,
         cache=CacheOptions(False, "tree", "slru", False, 60.0),
         limits=Limits(100, 9, 2, 7),
@@ -58,6 +61,10 @@ def test_each_option_reaches_the_engine() -> None:
         ("--grace -1", "must be at least 0"),
         ("--grace nan", "must be at least 0"),
         ("--dtype int8", "invalid choice: 'int8'"),
+        ("--attention paged", "invalid choice: 'paged'"),
+        ("--attention flashinfer --kernels avx512_bf16", "does not go with kernels avx512_bf16"),
+        ("--gpu-memory-utilization 0", "must lie between 0.1 and 1.0, not 0"),
+        ("--gpu-memory-utilization 90%", "invalid number value: '90%'"),
         ("--prefix-cache maybe", "invalid choice: 'maybe'"),
         ("--max-step-tokens 0", "--max-step-tokens must be at least 1"),
         ("--max-running 9 --max-step-tokens 8", "--max-running (9) must not exceed"),
@@ -136,3 +143,9 @@ def test_a_quota_of_the_control_group_limits_the_threads(
 
 def test_many_running_requests_bring_their_own_step() -> None:
     assert parse(["--max-running", "600"]).engine.limits.step_tokens == 600
+
+
+@pytest.mark.parametrize("share", [0.0, 0.09, 1.01, float("nan")])
+def test_a_share_of_a_gpu_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=r"gpu_memory_utilization must lie between 0\.1 and 1"):
+        EngineOptions(gpu_memory_utilization=share)

@@ -1,0 +1,360 @@
+"""Decode steps as graphs, with a stand-in that records and repeats in place of CUDA's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radix_engine.attention.flashinfer_pages import step_pages
+from radix_engine.attention.interface import AttentionPlan, AttentionSpan
+from radix_engine.gpu.graphs import (
+    GraphRunner,
+    capture_sizes,
+    fitting_size,
+    is_decode,
+    padded,
+)
+from radix_engine.gpu.runner import GpuRunner
+from radix_engine.memory.kv_memory import KVMemory
+from radix_engine.model.batch import Span
+from radix_engine.model.config import ModelConfig
+from radix_engine.model.runner import ModelRunner
+from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
+from tests.gpu.test_gpu_runner import NUM_BLOCKS, all_logits, over_torch, tables, tiny_model
+from tests.model.helpers import random_tokens
+
+DUMMY = NUM_BLOCKS - 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny matrices gain nothing from more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_one_two_four_and_every_eight_are_recorded_largest_first() -> None:
+    assert capture_sizes(40) == (40, 32, 24, 16, 8, 4, 2, 1)
+    assert capture_sizes(20) == (16, 8, 4, 2, 1)
+    assert capture_sizes(7) == (4, 2, 1)
+    assert capture_sizes(3) == (2, 1)
+    assert capture_sizes(0) == ()
+
+
+def test_a_batch_takes_the_smallest_size_with_room() -> None:
+    recorded = (1, 2, 4, 8, 16)
+    chosen = [fitting_size(recorded, batch) for batch in (1, 2, 3, 4, 5, 8, 9, 16, 17)]
+    assert chosen == [1, 2, 4, 4, 8, 8, 16, 16, None]
+    assert fitting_size((), 1) is None
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_no_recorded_size_with_room_is_smaller_than_the_chosen_one(limit: int, batch: int) -> None:
+    recorded = sorted(capture_sizes(limit))
+    with_room = [size for size in recorded if size >= batch]
+    assert fitting_size(recorded, batch) == min(with_room, default=None)
+
+
+def test_only_single_tokens_that_all_want_logits_are_a_decode() -> None:
+    decode = Span([1], 5, [0], 1)
+    assert is_decode([decode, decode])
+    assert not is_decode([decode, Span([1, 2], 5, [0], 1)])
+    assert not is_decode([decode, Span([1], 5, [0], 0)])
+
+
+def test_padding_is_one_token_in_the_dummy_block() -> None:
+    spans = [Span([4], 20, [7, 2], 1), Span([9], 0, [3], 1)]
+    whole = padded(spans, 4, 11)
+    assert whole[:2] == spans
+    assert [(list(s.tokens), s.start, list(s.block_table)) for s in whole[2:]] == [
+        ([0], 0, [11]),
+        ([0], 0, [11]),
+    ]
+    assert is_decode(whole)
+    assert padded(spans, 2, 11) == spans
+
+
+class FixedAttention:
+    """`GraphAttention` over the fake's wrappers for graphs: all that is read stays in place."""
+
+    def __init__(
+        self, fake: FakeFlashInfer, memory: KVMemory, config: ModelConfig, size: int
+    ) -> None:
+        self._fake = fake
+        self._memory = memory
+        self._config = config
+        most = size * memory.num_blocks
+        self._indptr = torch.zeros(size + 1, dtype=torch.int32)
+        self._indices = torch.zeros(most, dtype=torch.int32)
+        self._last_page_len = torch.ones(size, dtype=torch.int32)
+        self._positions = torch.zeros(size, dtype=torch.int32)
+        self._rows = torch.arange(size, dtype=torch.int32)
+        workspace = torch.zeros(2**20, dtype=torch.uint8)
+        self._wrappers: dict[int | None, Any] = {
+            window: fake.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(
+                workspace, self._indptr, self._indices, self._last_page_len, "NHD", False
+            )
+            for window in set(config.windows)
+        }
+        self.plans = 0
+
+    @property
+    def plan_info(self) -> tuple[int, ...]:
+        return tuple(n for wrapper in self._wrappers.values() for n in wrapper._plan_info)
+
+    def plan(self, spans: Sequence[AttentionSpan]) -> AttentionPlan:
+        step = step_pages(spans, self._memory.block_size, self._memory.num_blocks)
+        self.plans += 1
+        self._positions.copy_(torch.from_numpy(step.positions))
+        for window, wrapper in self._wrappers.items():
+            wrapper.plan(
+                *map(torch.from_numpy, (step.kv_indptr, step.kv_indices, step.last_page_len)),
+                self._config.num_heads,
+                self._config.num_kv_heads,
+                self._config.head_dim,
+                self._memory.block_size,
+                window_left=-1 if window is None else window - 1,
+                q_data_type=self._memory.dtype,
+                kv_data_type=self._memory.dtype,
+            )
+        return self
+
+    def attend(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        assert scale is None
+        assert softcap is None
+        self.write(layer, keys, values)
+        result: torch.Tensor = self._wrappers[window].run(queries, self._memory.layers[layer])
+        return result
+
+    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self._fake.append_paged_kv_cache(
+            keys,
+            values,
+            self._rows,
+            self._positions,
+            self._memory.layers[layer],
+            self._indices[: int(self._indptr[-1])],
+            self._indptr,
+            self._last_page_len,
+        )
+
+
+class Repeat:
+    """Runs the body again, into the tensor of the recording."""
+
+    def __init__(self, body: Callable[[], torch.Tensor]) -> None:
+        self._body = body
+        self.output = body()
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.output.copy_(self._body())
+
+
+class Recorder:
+    """`GraphRecorder` by repetition. Each graph takes 100 bytes."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[int, Repeat] = {}  # by size, in the order of recording
+
+    def record(self, body: Callable[[], torch.Tensor]) -> tuple[Repeat, torch.Tensor]:
+        graph = Repeat(body)
+        self.graphs[len(graph.output)] = graph
+        return graph, graph.output
+
+    def free_bytes(self) -> int:
+        return 10_000 - 100 * len(self.graphs)
+
+    @property
+    def replays(self) -> dict[int, int]:
+        return {size: graph.replays for size, graph in self.graphs.items() if graph.replays}
+
+
+class Setup:
+    """A runner with graphs of up to ``limit`` sequences, and what it is made of."""
+
+    def __init__(self, model_runner: ModelRunner, limit: int) -> None:
+        self.model_runner = model_runner
+        self.eager: GpuRunner = over_torch(model_runner.model)
+        self.recorder = Recorder()
+        self.attentions: dict[int, FixedAttention] = {}
+        self.runner = GraphRunner(self.eager, self._attention, self.recorder, DUMMY)
+        self.progress: list[tuple[int, int]] = []
+        self.taken = self.runner.capture(limit, lambda *step: self.progress.append(step))
+
+    def _attention(self, size: int) -> FixedAttention:
+        config = self.model_runner.model.config
+        self.attentions[size] = FixedAttention(make_fake(), self.eager.memory, config, size)
+        return self.attentions[size]
+
+    def decodes(self, lengths: Sequence[int]) -> tuple[list[Span], torch.Tensor]:
+        """Sequences that lack their last token, and the model's logits after it."""
+        spans, expected = [], []
+        for i, (length, table) in enumerate(
+            zip(lengths, tables(*[-(-n // 16) for n in lengths], seed=len(lengths)), strict=True)
+        ):
+            tokens = random_tokens(length, seed=i)
+            assert DUMMY not in table
+            if length > 1:
+                self.eager.forward([Span(tokens[:-1], 0, table, 0)])
+            spans.append(Span(tokens[-1:], length - 1, table, 1))
+            expected.append(all_logits(self.model_runner, tokens)[-1])
+        return spans, torch.stack(expected)
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen3, some windows"])
+def model_runner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ModelRunner:
+    return tiny_model(tmp_path_factory.mktemp("graphs"), request.param)
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> ModelRunner:
+    return tiny_model(tmp_path, "llama")
+
+
+def no_attention(size: int) -> FixedAttention:
+    raise AssertionError(size)
+
+
+def assert_near(left: torch.Tensor, right: torch.Tensor) -> None:
+    assert left.dtype == torch.float32
+    torch.testing.assert_close(left, right, rtol=0, atol=1e-4)
+
+
+def test_all_sizes_are_recorded_largest_first_and_what_they_take_is_told(
+    llama: ModelRunner,
+) -> None:
+    setup = Setup(llama, 20)
+    assert list(setup.recorder.graphs) == [16, 8, 4, 2, 1]
+    assert setup.progress == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    assert setup.taken == 500
+
+
+def test_a_replayed_step_yields_what_each_sequence_yields_alone(model_runner: ModelRunner) -> None:
+    setup = Setup(model_runner, 8)
+    lengths = [1, 40, 17, 2, 16, 33, 22, 5]
+    for count in (1, 2, 3, 4, 5, 8):
+        spans, expected = setup.decodes(lengths[-count:])
+        assert_near(setup.runner.forward(spans), expected)
+    assert setup.recorder.replays == {1: 1, 2: 1, 4: 2, 8: 2}
+
+
+def test_every_replay_is_planned_anew_and_reads_what_was_written_since(
+    llama: ModelRunner,
+) -> None:
+    setup = Setup(llama, 2)
+    tokens = random_tokens(40)
+    expected = all_logits(llama, tokens)
+    (table,) = tables(3)
+    setup.eager.forward([Span(tokens[:30], 0, table, 0)])
+    plans = setup.attentions[1].plans
+    for position in range(30, 40):
+        logits = setup.runner.forward([Span(tokens[position : position + 1], position, table, 1)])
+        assert_near(logits, expected[position : position + 1])
+    assert setup.attentions[1].plans == plans + 10
+    assert setup.recorder.replays == {1: 10}
+
+
+def test_logits_stay_what_they_are_when_the_next_step_runs(llama: ModelRunner) -> None:
+    setup = Setup(llama, 2)
+    spans, expected = setup.decodes([20, 9])
+    first = setup.runner.forward(spans[:1])
+    second = setup.runner.forward(spans[1:])
+    assert_near(torch.cat((first, second)), expected)
+
+
+def test_padding_touches_no_block_but_its_own(llama: ModelRunner) -> None:
+    setup = Setup(llama, 8)
+    spans, _ = setup.decodes([20, 9, 31, 16, 3])
+    before = [layer.clone() for layer in setup.eager.memory.layers]
+    setup.runner.forward(spans)
+    written = {(s.block_table[s.start // 16], s.start % 16) for s in spans} | {(DUMMY, 0)}
+    for layer, old in zip(setup.eager.memory.layers, before, strict=True):
+        rows = (layer != old).any(dim=4).any(dim=3).any(dim=1)
+        assert {(int(b), int(o)) for b, o in rows.nonzero()} <= written
+    assert setup.recorder.replays == {8: 1}
+
+
+@pytest.mark.parametrize("spans", ["a prompt", "one token without logits", "more than recorded"])
+def test_what_no_graph_was_recorded_for_runs_without(llama: ModelRunner, spans: str) -> None:
+    setup = Setup(llama, 2)
+    tokens = random_tokens(20)
+    expected = all_logits(llama, tokens)
+    if spans == "a prompt":
+        assert_near(setup.runner.forward([Span(tokens, 0, [0, 1], 1)]), expected[-1:])
+    elif spans == "one token without logits":
+        assert setup.runner.forward([Span(tokens[:1], 0, [0], 0)]).shape == (0, 512)
+    else:
+        decodes, wanted = setup.decodes([4, 5, 6])
+        assert_near(setup.runner.forward(decodes), wanted)
+    assert setup.recorder.replays == {}
+
+
+def test_a_runner_that_recorded_nothing_runs_without_graphs(llama: ModelRunner) -> None:
+    eager = over_torch(llama.model)
+
+    runner = GraphRunner(eager, no_attention, Recorder(), DUMMY)
+    assert_near(runner.forward([Span([3], 0, [0], 1)]), all_logits(llama, [3]))
+    assert runner.forward([]).shape == (0, 512)
+    assert runner.memory is eager.memory
+
+
+def test_a_plan_that_asks_for_other_launches_is_not_replayed(
+    llama: ModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(llama, 2)
+    spans, _ = setup.decodes([20])
+    monkeypatch.setattr(FixedAttention, "plan_info", (1, 2))
+    with pytest.raises(RuntimeError, match="the graph of 1 sequences was recorded with the plan"):
+        setup.runner.forward(spans)
+    assert setup.recorder.replays == {}
+
+
+def test_a_step_that_does_not_fit_is_refused_before_anything_runs(llama: ModelRunner) -> None:
+    setup = Setup(llama, 2)
+    for span, message in [
+        (Span([512], 0, [0], 1), "a token id"),
+        (Span([1], 1024, list(range(65)), 1), "context of 1024"),
+        (Span([1], 16, [0], 1), "needs 2 blocks"),
+        (Span([1], 0, [NUM_BLOCKS], 1), "outside 0 to 63"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            setup.runner.forward([span])
+    assert setup.recorder.replays == {}
+
+
+def test_the_dummy_block_must_exist(llama: ModelRunner) -> None:
+    eager = over_torch(llama.model)
+    for block in (-1, NUM_BLOCKS):
+        with pytest.raises(ValueError, match="the dummy block must lie within 0 to 63"):
+            GraphRunner(eager, no_attention, Recorder(), block)
+
+
+def test_rows_are_copied_as_without_graphs(llama: ModelRunner) -> None:
+    setup = Setup(llama, 1)
+    setup.eager.memory.layers[0][3] = 5.0
+    setup.runner.copy_rows([(3, 4, 2)])
+    copied = setup.eager.memory.layers[0][4]
+    assert (copied[:, :2] == 5).all()
+    assert (copied[:, 2:] == 0).all()
