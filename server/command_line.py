@@ -16,6 +16,7 @@ from server.options import (
     KV_DTYPES,
     LEAST_GPU_SHARE,
     QUANTIZATIONS,
+    TENSOR_PARALLEL,
     CacheOptions,
     EngineOptions,
 )
@@ -64,6 +65,7 @@ def parse(arguments: Sequence[str] | None = None) -> ServerOptions:
             kv_memory=values.kv_memory,
             gpu_memory_utilization=values.gpu_memory_utilization,
             threads=values.threads,
+            tensor_parallel=values.tensor_parallel,
             cache=cache,
             limits=limits,
             order=values.order,
@@ -138,6 +140,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="threads of the model, at most; fewer run while other processes are busy (default: "
         "the processors that this process may use)",
+    )
+    model.add_argument(
+        "--tensor-parallel",
+        type=int,
+        choices=TENSOR_PARALLEL,
+        default=1,
+        help="processes that the model is divided among, each with a GPU of its own; without a GPU "
+        "they share the processor, which is slower than one process and there to try it (default: "
+        "%(default)s)",
     )
     memory = parser.add_argument_group("memory and cache")
     memory.add_argument(

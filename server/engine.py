@@ -25,7 +25,7 @@ from server.collector import Collector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
 from server.intake import Intake
-from server.loading import load_parts
+from server.loading import closed_on_error, load_parts
 from server.look_ahead import FollowingModel
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output
@@ -90,6 +90,7 @@ class Engine:
             self.info, text, model.eos_token_ids, model.vocab_size, limits.max_running
         )
         following = runner if model.look_ahead and isinstance(runner, FollowingModel) else None
+        self._processes = model.processes
         self._loop = EngineLoop(Steps(self._scheduler, runner, following))
         self._draining = False
         self._loop.start()
@@ -106,16 +107,17 @@ class Engine:
         """
         options = options or EngineOptions()
         parts = load_parts(options, progress)
-        return cls(
-            parts.model,
-            parts.text,
-            parts.num_blocks,
-            block_size=BLOCK_SIZE,
-            limits=options.limits,
-            cache=options.cache,
-            order=options.order,
-            fair=options.fair,
-        )
+        with closed_on_error(parts.model):
+            return cls(
+                parts.model,
+                parts.text,
+                parts.num_blocks,
+                block_size=BLOCK_SIZE,
+                limits=options.limits,
+                cache=options.cache,
+                order=options.order,
+                fair=options.fair,
+            )
 
     def __enter__(self) -> Engine:
         return self
@@ -249,16 +251,20 @@ class Engine:
         self._loop.call(self._loop.tame_garbage_collector)
 
     def is_alive(self) -> bool:
-        """Whether the engine's thread runs."""
-        return self._loop.is_alive()
+        """Whether the engine's thread runs, and the other processes of its model, if any."""
+        others = self._processes
+        return self._loop.is_alive() and (others is None or others.is_alive())
 
     def shutdown(self, grace_s: float) -> None:
-        """Refuse new requests, let the others run for ``grace_s`` seconds, end the rest. Blocks."""
+        """Refuse new requests, let the others run for ``grace_s`` seconds, end the rest, and the
+        other processes of the model, if any. Blocks."""
         self._draining = True
         atexit.unregister(self.shutdown)
         if self._loop.is_alive():
             self._loop.wait_idle(grace_s)
             self._loop.stop()
+        if self._processes is not None:
+            self._processes.close()
 
     def _tokens(self, prompt: Prompt) -> Sequence[int]:
         return self.text.encode(prompt) if isinstance(prompt, str) else prompt

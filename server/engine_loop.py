@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
+from server.active_answers import describe
 from server.answer import Answer
 from server.beam_search import BeamSearch
 from server.garbage import GarbageCollector, tame_garbage_collector
-from server.steps import Steps, describe
+from server.steps import Steps
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -93,9 +94,9 @@ class EngineLoop:
         def command() -> None:
             try:
                 if isinstance(work, BeamSearch):
-                    self._steps.add_search(work)
+                    self._steps.active.add_search(work)
                 else:
-                    self._steps.add(work)
+                    self._steps.active.add(work)
             finally:
                 with self._wake:
                     self._unqueued -= 1
@@ -110,7 +111,7 @@ class EngineLoop:
 
     def abort(self, request_id: int) -> None:
         """End a request in any state, between two steps. Unknown ids are ignored."""
-        self.post(lambda: self._steps.end(request_id, "abort"))
+        self.post(lambda: self._steps.active.end(request_id, "abort"))
 
     def wait_idle(self, timeout_s: float) -> None:
         """Block until all answers have ended, the time is over, or the loop stops."""
@@ -139,7 +140,7 @@ class EngineLoop:
             commands, self._inbox = self._inbox, []
         for command in commands:
             command()
-        self._steps.end_all(reason, error)
+        self._steps.active.end_all(reason, error)
         self._tell_idle()
 
     def _serve(self) -> None:
@@ -157,7 +158,7 @@ class EngineLoop:
                 self._steps.step()
                 if self._collector is not None:
                     self._collector.between_steps()
-            if self._steps.is_idle:
+            if self._steps.active.is_empty:
                 self._tell_idle()
 
     def _wait(self) -> None:

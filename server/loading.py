@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from radix_engine.model.source import resolve_model
 from server.gpu_choice import may_use_gpu, refuse_early
 from server.model_choice import choose
 from server.options import EngineOptions
+from server.parallel_choice import refuse_for_several
 from server.text import TextCodec
 
 logger = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     """
     threads = options.threads or usable_processors()
     torch.set_num_threads(threads)
+    refuse_for_several(options)
     gpu = read_gpu() if may_use_gpu(options) else GpuFacts()
     refuse_early(options, gpu)
     folder = resolve_model(options.model, progress=logger.info)
@@ -49,12 +53,24 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     with ThreadPoolExecutor(1) as pool:
         text = pool.submit(TextCodec, folder.path, choice.context_length)
         model = choice.load(progress)
-        codec = text.result()
+        with closed_on_error(model):
+            codec = text.result()
+            kv_memory = choice.kv_memory(True)
     if model.kernels not in ("torch", "transformers"):
         # What is left for torch on the processor is small, and its threads would be in the way.
         torch.set_num_threads(1)
-    kv_memory = choice.kv_memory(True)
     return EngineParts(model, codec, whole_blocks(kv_memory, choice.kv_bytes_per_block))
+
+
+@contextmanager
+def closed_on_error(model: ServedModel) -> Iterator[None]:
+    """End a model's other processes, if it has any, where something goes wrong in here."""
+    try:
+        yield
+    except BaseException:
+        if model.processes is not None:
+            model.processes.close()
+        raise
 
 
 def usable_processors(root: Path = Path("/")) -> int:

@@ -25,8 +25,10 @@ from radix_engine.model.load import LoadProgress, load_model
 from radix_engine.model.served import ServedModel, torch_model, transformers_model
 from radix_engine.model.source import ModelFolder
 from radix_engine.model.transformers_config import choose_forward, read_transformers_config
+from radix_engine.parallel.shard import local_config
 from server.gpu_choice import GpuWay, gpu_way, on_processor
 from server.options import BLOCK_SIZE, EngineOptions
+from server.parallel_choice import check_gpus, load_divided
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +56,11 @@ def choose(folder: ModelFolder, options: EngineOptions, threads: int, gpu: GpuFa
     if choose_forward(folder.path) == "transformers":
         return _with_transformers(folder, options)
     config = read_config(folder.path)
-    way = gpu_way(config, options, gpu)
+    size = options.tensor_parallel
+    way = gpu_way(local_config(config, size), options, gpu)
     if way is not None:
-        logger.info(way.says)
+        check_gpus(size)
+        logger.info(way.says + (f", in {size} processes on as many GPUs" if size > 1 else ""))
         return with_gpu(folder, config, options, way)
     if (line := on_processor(options, gpu)) is not None:
         logger.warning(line)
@@ -68,6 +72,8 @@ def choose(folder: ModelFolder, options: EngineOptions, threads: int, gpu: GpuFa
     dtype = pick_dtype(options.dtype)
 
     def load(progress: LoadProgress | None) -> ServedModel:
+        if size > 1:
+            return load_divided(folder, dtype, size, None, progress)
         return torch_model(load_model(folder, TorchPacking(dtype), progress=progress))
 
     block = config.kv_bytes_per_token(dtype) * BLOCK_SIZE
@@ -81,7 +87,13 @@ def with_gpu(
     way: GpuWay,
     read_memory: Callable[[torch.device], tuple[int, int]] = gpu_memory,
 ) -> ModelChoice:
-    """A Llama-family model on a GPU. ``read_memory``: its bytes that are free, and all."""
+    """A Llama-family model on a GPU, or on several. ``read_memory``: a GPU's bytes that are free,
+    and all.
+
+    What is computed of memory is about each GPU: they are taken to be as free as the first.
+    """
+    size = options.tensor_parallel
+    config = local_config(config, size)
     per_token = config.kv_bytes_per_token(way.dtype)
     running = options.limits.max_running
     tokens = options.limits.max_step_tokens or max(STEP_TOKENS, running)
@@ -98,6 +110,8 @@ def with_gpu(
         flashinfer = load_flashinfer() if way.flashinfer else None
         packing = TorchPacking(way.dtype, way.device)
         try:
+            if size > 1:
+                return load_divided(folder, way.dtype, size, way, progress)
             return gpu_model(load_model(folder, packing, way.device, progress), flashinfer)
         except torch.OutOfMemoryError as error:
             raise ModelError(
@@ -151,6 +165,9 @@ def _with_transformers(folder: ModelFolder, options: EngineOptions) -> ModelChoi
     by = f"a model of type {config.model_type} is computed by transformers, on the processor"
     if options.attention == "flashinfer":
         raise ValueError(f"--attention flashinfer is for models of the Llama family, and {by}")
+    if options.tensor_parallel > 1:
+        name = f"--tensor-parallel {options.tensor_parallel}"
+        raise ValueError(f"{name} is for models of the Llama family, and {by}")
     _refuse_without_kernels(options, by)
     dtype = pick_dtype(options.dtype)
     logger.warning(
@@ -171,6 +188,11 @@ def _with_transformers(folder: ModelFolder, options: EngineOptions) -> ModelChoi
 
 def _kernels(config: ModelConfig, options: EngineOptions) -> tuple[Kernels | None, str]:
     """The compiled kernels; or None and why not."""
+    if options.tensor_parallel > 1:
+        return None, (
+            f"--tensor-parallel {options.tensor_parallel} on a processor is there to try it, and "
+            "slower than one process with the compiled kernels"
+        )
     for name, value in (("kernels", options.kernels), ("attention", options.attention)):
         if value == "torch":
             return None, f"--{name} torch was asked for"

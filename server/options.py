@@ -15,6 +15,7 @@ KV_DTYPES = ("auto", "bf16", "fp32", "int8")
 KERNELS = ("auto", "amx", "avx512_bf16", "avx512", "avx2", "torch")
 ATTENTIONS = ("auto", "flashinfer", "torch")
 LEAST_GPU_SHARE = 0.1
+TENSOR_PARALLEL = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,10 @@ class EngineOptions:
     ``kv_memory``: a size such as ``2GiB``, a share such as ``25%`` (of the free memory, or of the
     room on a GPU), or None for the default. ``gpu_memory_utilization``: the share of a GPU's memory
     that all takes together, 0.1 to 1. ``threads``: of the model, at most; None for all processors
-    this process may use. ``order``: which of the waiting requests starts first: lpm, dfs, hrrn,
-    fcfs or priority. ``fair``: tenants take turns.
+    this process may use. ``tensor_parallel``: processes that the model is divided among, 1, 2, 4 or
+    8, each with a GPU of its own where there is any; ``kv_memory`` is then that of each GPU.
+    ``order``: which of the waiting requests starts first: lpm, dfs, hrrn, fcfs or priority.
+    ``fair``: tenants take turns.
     """
 
     model: str | None = None
@@ -69,6 +72,7 @@ class EngineOptions:
     kv_memory: str | None = None
     gpu_memory_utilization: float = 0.9
     threads: int | None = None
+    tensor_parallel: int = 1
     cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
     order: str = "lpm"
@@ -83,6 +87,7 @@ class EngineOptions:
             ("kv_dtype", self.kv_dtype, KV_DTYPES),
             ("kernels", self.kernels, KERNELS),
             ("attention", self.attention, ATTENTIONS),
+            ("tensor_parallel", self.tensor_parallel, TENSOR_PARALLEL),
         ):
             if value not in known:
                 raise ValueError(

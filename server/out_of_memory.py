@@ -13,6 +13,7 @@ from itertools import islice
 
 import torch
 
+from radix_engine.parallel.errors import ParallelError
 from scheduler import Request, ScheduledSpan, StepPlan
 from server.choosing import Chosen
 
@@ -31,7 +32,9 @@ _WORDS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory, of a GPU or of the machine, did not suffice."""
+    """Whether memory, of a GPU or of the machine, did not suffice; less may then be computed."""
+    if isinstance(error, ParallelError):
+        return False  # whatever its text says: nothing can be computed any more
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)

@@ -224,7 +224,10 @@ class ServerInfo(_Exact):
     kv: KVInfo
     context_length: int = Field(description="Tokens, prompt and answer together.")
     weights: str = Field(description="How they are stored: bf16, fp32, int8 or int4.")
-    kernels: str = Field(description="What computes: compiled kernels' kind, or torch.")
+    kernels: str = Field(
+        description="What computes: a kind of compiled kernels (amx, avx512_bf16, avx512, avx2), "
+        "flashinfer or torch-cuda on a GPU, torch, or transformers."
+    )
     exact: bool = Field(description="Whether a cache hit never changes a bit of the logits.")
     prefix_cache: bool
     scheduling: SchedulingInfo

@@ -209,8 +209,8 @@ def test_an_answer_whose_first_sibling_ends_early_has_all_entries_of_the_prompt(
         logits = forward(spans)
         calls.append(len(spans))
         if len(calls) == 2:  # in the middle of the prompt; the second answer begins it anew
-            first = next(iter(steps._answers.values()))
-            steps._end_answer(first, "abort")
+            first = next(iter(steps.active.answers.values()))
+            steps.active.end_answer(first, "abort")
         return logits
 
     (expected,) = engine.generate([ids(70, 1)], params(4))
