@@ -30,8 +30,8 @@ class Span(NamedTuple):
 class Follow(NamedTuple):
     """Tokens that another step samples, and that are on the device only: ``tokens`` int64 [n].
 
-    Of all spans' tokens, one after the other, those at ``places`` are the ones in ``rows`` of these,
-    whatever stands there.
+    Of all spans' tokens, one after the other, those at ``places`` are the ones in ``rows`` of
+    these, whatever stands there.
     """
 
     tokens: torch.Tensor

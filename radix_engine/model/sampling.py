@@ -38,7 +38,7 @@ def sample(logits: torch.Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """Choose one token per row of ``logits`` (float, [len(rows), vocabulary]), in the order of
     operations that `SamplingParams` tells. Changes nothing in ``logits``.
 
-    Rows are independent of each other. Greedy rows cost one argmax together; random ones see
+    Rows are independent of each other. Greedy rows cost a look for the largest; random ones see
     `draw`. Rows with a bias or penalties are copied, and cost besides as `change_logits` says.
     Raises ValueError when the number of rows differs from ``len(rows)``, and for penalties without
     counts.
@@ -85,13 +85,22 @@ def _choose(logits: torch.Tensor, rows: Sequence[SampleRow], wanted: Sequence[in
     random = [index for index in wanted if not rows[index].params.is_greedy]
     tokens: dict[int, int] = {}
     if len(random) < len(wanted):
-        best = logits.argmax(dim=-1).tolist()
+        best = _likeliest(logits)
         tokens = {index: best[index] for index in wanted}
     if random:
         draws = [Draw(rows[i].params, uniform(rows[i].seed, rows[i].index)) for i in random]
         own = logits if len(random) == len(rows) else logits[random]
         tokens.update(zip(random, draw(own, draws), strict=True))
     return [tokens[index] for index in wanted]
+
+
+def _likeliest(logits: torch.Tensor) -> list[int]:
+    """The column of each row's largest value, the first of equals, of [rows, vocabulary]."""
+    if logits.device.type != "cpu":
+        return logits.argmax(dim=-1).tolist()
+    # torch's takes 15 times as long on a CPU: 0.1 ms a row of 49,152 columns.
+    found: list[int] = logits.to(torch.float32).numpy().argmax(axis=-1).tolist()
+    return found
 
 
 def _counts(row: SampleRow) -> TokenCounts:

@@ -63,7 +63,7 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
 
     def each_of(kind: int) -> tuple[torch.Tensor, list[Draw]]:
         rows = groups[kind]
-        own = logits if len(rows) == len(draws) else logits[rows]
+        own = logits if rows == list(range(len(draws))) else logits[rows]
         return own, [draws[row] for row in rows]
 
     def found(kind: int, drawn: Sequence[int | None]) -> None:

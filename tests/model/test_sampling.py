@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from radix_engine.model.sampling import SampleRow, sample, seed_of_answer, uniform
+from radix_engine.model.sampling import SampleRow, sample, sample_later, seed_of_answer, uniform
 from radix_engine.model.sampling_params import SamplingParams
 
 PROBABILITIES = torch.tensor([0.05, 0.4, 0.0, 0.25, 0.1, 0.2])
@@ -184,3 +184,27 @@ def test_each_of_several_answers_has_a_seed_of_its_own_and_the_first_the_seed_it
     assert len(set(seeds)) == 128
     assert len({uniform(each, 0) for each in seeds}) == 128
     assert [SamplingParams(seed=each).seed for each in seeds] == seeds  # all of them may be sent
+
+
+def test_tokens_that_stay_on_the_device_are_those_that_are_looked_at() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(12, 700) * 3
+    ways = [
+        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=0.7),
+        SamplingParams(temperature=1.0, top_k=5),
+        SamplingParams(temperature=1.3, top_p=0.8),
+        SamplingParams(temperature=1.0, top_k=400, top_p=0.9),
+        SamplingParams(temperature=0.9, min_p=0.1),
+    ]
+    for count in (1, 6, 12):
+        rows = [SampleRow(ways[i % 6], seed=i, index=3) for i in range(count)]
+        assert sample_later(logits[:count], rows).tolist() == sample(logits[:count], rows)
+    only = [SampleRow(ways[2], seed=i, index=0) for i in range(12)]
+    assert sample_later(logits, only).tolist() == sample(logits, only)
+
+
+def test_penalties_cannot_be_drawn_before_the_tokens_are_known() -> None:
+    row = SampleRow(SamplingParams(repetition_penalty=1.2), seed=1, index=0)
+    with pytest.raises(ValueError, match="need the tokens before"):
+        sample_later(torch.zeros(1, 9), [row])

@@ -125,6 +125,16 @@ def test_a_usual_batch_needs_no_sort(
     assert len(sample(logits, rows)) == 8
 
 
+def test_rows_that_turn_out_to_need_a_sort_keep_their_own_way() -> None:
+    # The first row's 250 likeliest cannot be told from equals behind them, so it is sorted after
+    # the second, which is sorted from the start.
+    equals = Case(SamplingParams(temperature=0.31, top_k=250), 0, [], [], 2, 0.5)
+    wide = Case(SamplingParams(temperature=0.31, top_k=400), 0, [], [], 0, 0.0)
+    logits = torch.stack([equals.logits(700), wide.logits(700)])
+    alone = [sample(logits[i : i + 1], [case.row()])[0] for i, case in enumerate((equals, wide))]
+    assert sample(logits, [equals.row(), wide.row()]) == alone
+
+
 def test_equals_at_the_end_of_the_few_are_told_apart_by_their_ids() -> None:
     # 3 above 600 equals: of these top_k takes the lowest ids, whatever a partial sort finds first.
     logits = torch.zeros(1, 603)
