@@ -15,8 +15,15 @@ from radix_engine.cpu.processor import KINDS, KernelKind, read_processor, usable
 from radix_engine.cpu.runner import layer_block_bytes, unsupported
 from radix_engine.cpu.served import cpu_model
 from radix_engine.gpu.fit import GpuFacts, gpu_memory, load_flashinfer
-from radix_engine.gpu.served import STEP_TOKENS, gpu_model
-from radix_engine.gpu.sizing import GpuMemory, gpu_kv_memory_bytes, step_bytes, weight_bytes
+from radix_engine.gpu.graphs import capture_limit
+from radix_engine.gpu.served import STEP_TOKENS, Recording, gpu_model
+from radix_engine.gpu.sizing import (
+    GpuMemory,
+    gpu_kv_memory_bytes,
+    graph_bytes,
+    step_bytes,
+    weight_bytes,
+)
 from radix_engine.memory.sizing import available_memory_bytes, kv_memory_bytes
 from radix_engine.model.config import ModelConfig, read_config
 from radix_engine.model.errors import ModelError
@@ -99,6 +106,10 @@ def with_gpu(
     tokens = options.limits.max_step_tokens or max(STEP_TOKENS, running)
     reserve = step_bytes(config, way.dtype, tokens, running, flashinfer=way.flashinfer)
     copied_of = 0 if way.flashinfer else config.num_layers
+    recording: Recording | None = None
+    if way.flashinfer and way.device.type == "cuda" and size == 1:
+        recording = Recording(capture_limit(running))
+        reserve += graph_bytes(config, way.dtype, recording.limit, BLOCK_SIZE)
 
     def kv_memory(weights_loaded: bool) -> int:
         free, total = read_memory(way.device)
@@ -112,7 +123,8 @@ def with_gpu(
         try:
             if size > 1:
                 return load_divided(folder, way.dtype, size, way, progress)
-            return gpu_model(load_model(folder, packing, way.device, progress), flashinfer)
+            model = load_model(folder, packing, way.device, progress)
+            return gpu_model(model, flashinfer, recording)
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"the weights of {folder.name} do not fit into what is free of the GPU's memory; "

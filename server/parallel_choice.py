@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -90,17 +90,22 @@ def load_divided(
     return replace(model, make_runner=make_runner, processes=GroupProcesses(group))
 
 
-@dataclass(frozen=True, slots=True)
 class GroupProcesses:
     """The processes of a group, as an engine sees them."""
 
-    group: Group
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._told = False
 
     def is_alive(self) -> bool:
-        """Whether none of them was lost. Never blocks."""
+        """Whether none of them was lost. Never blocks. The first False is logged, with its cause:
+        where nothing runs, nobody else would tell."""
         try:
             self.group.check()
-        except ParallelError:
+        except ParallelError as error:
+            if not self._told:
+                self._told = True
+                logger.critical("the engine has failed: %s", error)
             return False
         return True
 

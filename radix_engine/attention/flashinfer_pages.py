@@ -121,33 +121,6 @@ def step_pages(spans: Sequence[AttentionSpan], block_size: int, num_blocks: int)
     )
 
 
-def pad_decodes(pages: StepPages, batch_size: int, dummy_block: int) -> StepPages:
-    """A decode-only step padded to ``batch_size`` spans, the size that a CUDA graph was made for.
-
-    Each added span has one token at position 0 of ``dummy_block``, reads that and writes that. Its
-    row must be free for it: the block belongs to no request. Raises ValueError for a step that is
-    not decode-only or has more than ``batch_size`` spans, and for a dummy block that a span names.
-    """
-    if not pages.decode_only:
-        raise ValueError("only a step of one token a span can be padded")
-    missing = batch_size - pages.num_spans
-    if missing < 0:
-        raise ValueError(f"{pages.num_spans} spans do not fit a batch of {batch_size}")
-    if dummy_block < 0 or bool((pages.kv_indices == dummy_block).any()):
-        raise ValueError(f"the dummy block must be one that no span names, not {dummy_block}")
-    more = np.arange(1, missing + 1, dtype=np.int32)
-    ones = np.ones(missing, dtype=np.int32)
-    return StepPages(
-        qo_indptr=np.concatenate((pages.qo_indptr, pages.qo_indptr[-1] + more)),
-        kv_indptr=np.concatenate((pages.kv_indptr, pages.kv_indptr[-1] + more)),
-        kv_indices=np.concatenate((pages.kv_indices, ones * np.int32(dummy_block))),
-        last_page_len=np.concatenate((pages.last_page_len, ones)),
-        batch_indices=np.concatenate((pages.batch_indices, pages.batch_indices[-1] + more)),
-        positions=np.concatenate((pages.positions, ones - np.int32(1))),
-        block_size=pages.block_size,
-    )
-
-
 def shared_pages(pages: StepPages, at_least: int = CASCADE_TOKENS) -> int:
     """How many leading pages all spans share, where reading them once for all of them pays.
 

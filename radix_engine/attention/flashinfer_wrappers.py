@@ -108,15 +108,19 @@ class Mark(Protocol):
         ...
 
 
-class _CudaMark:
+class CudaMark:
+    """A point in what is queued on the device's current stream."""
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def set(self) -> None:
+        """Behind all that is queued now."""
         self._event.record(torch.cuda.current_stream(self._device))
 
     def wait(self) -> None:
+        """See `Mark.wait`."""
         self._event.synchronize()
 
 
@@ -227,7 +231,7 @@ class WrapperSet:
         key = (kind, scores)
         if key not in self._wrappers:
             device = self._workspace.device
-            mark = _CudaMark(device) if device.type == "cuda" else None
+            mark = CudaMark(device) if device.type == "cuda" else None
             self._wrappers[key] = PlannedWrapper(make(), mark)
         return self._wrappers[key]
 

@@ -16,9 +16,12 @@ from typing import Protocol
 import torch
 
 from radix_engine.attention.interface import AttentionPlan, AttentionSpan
-from radix_engine.gpu.runner import GpuRunner, attention_spans, check_step
+from radix_engine.gpu.runner import GpuRunner, attention_spans, check_step, move_tokens, moves
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import Span
+from radix_engine.model.batch import Follow, Span
+
+MOST_RECORDED = 256
+"""Sequences of the largest graph: beyond that, launching kernels is a small part of a step."""
 
 _WARM_UPS = 2
 
@@ -30,6 +33,12 @@ def capture_sizes(limit: int) -> tuple[int, ...]:
     """The batch sizes to record, largest first: 1, 2, 4 and every multiple of 8 up to ``limit``."""
     sizes = [size for size in (1, 2, 4) if size <= limit]
     return tuple(reversed([*sizes, *range(8, limit + 1, 8)]))
+
+
+def capture_limit(max_running: int) -> int:
+    """Up to what size to record where so many sequences may run: all of them, rounded up to what
+    `capture_sizes` has, but at most 256."""
+    return min(MOST_RECORDED, -(-max_running // 8) * 8)
 
 
 def fitting_size(recorded: Sequence[int], batch: int) -> int | None:
@@ -126,7 +135,8 @@ class CudaRecorder:
 class RecordedStep:
     """A graph of one size and all that it reads and writes at fixed addresses.
 
-    ``inputs`` int32 [2 * size]: token ids, then positions. ``hidden`` [size, hidden_size]: what the
+    ``inputs`` int32 [4 * size]: token ids, then positions, and behind these, which no kernel of the
+    graph reads, where tokens of another step go and which. ``hidden`` [size, hidden_size]: what the
     head makes logits of.
     """
 
@@ -142,8 +152,8 @@ class GraphRunner:
 
     Layers are recorded; the head runs behind them on the rows of the step alone, so no logits of
     padding are computed, and what `forward` returns is nobody else's. ``make_attention`` makes the
-    attention of one size. ``dummy_block`` is a block that the caller gives to nobody: padding
-    reads and writes it. Raises ValueError for a block that does not exist.
+    attention of one size, over a memory that has ``dummy_block``, too: a block that is given to
+    nobody, best one that ``runner`` does not know of, since padding reads and writes it.
     """
 
     def __init__(
@@ -153,11 +163,6 @@ class GraphRunner:
         recorder: GraphRecorder,
         dummy_block: int,
     ) -> None:
-        if not 0 <= dummy_block < runner.memory.num_blocks:
-            raise ValueError(
-                f"the dummy block must lie within 0 to {runner.memory.num_blocks - 1}, "
-                f"not be {dummy_block}"
-            )
         self._runner = runner
         self._make_attention = make_attention
         self._recorder = recorder
@@ -178,7 +183,8 @@ class GraphRunner:
     def capture(self, limit: int, progress: CaptureProgress | None = None) -> int:
         """Record steps of up to ``limit`` sequences; returns the device memory taken, in bytes.
 
-        To be called once, before the first step. Cost: three steps a size.
+        To be called once, before the first step. Cost: three steps a size. Raises ValueError where
+        there is no dummy block.
         """
         free = self._recorder.free_bytes()
         sizes, steps = capture_sizes(limit), {}
@@ -189,26 +195,35 @@ class GraphRunner:
         self._steps, self._sizes = steps, sorted(steps)
         return max(0, free - self._recorder.free_bytes())
 
-    @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> torch.Tensor:
         """Run one step. See `GpuRunner.forward`.
 
         Raises RuntimeError where planning asks for other launches than were recorded; the step has
         then not run.
         """
+        return self.forward_following(spans, None)
+
+    @torch.inference_mode()
+    def forward_following(self, spans: Sequence[Span], follow: Follow | None) -> torch.Tensor:
+        """`forward`, where some of the tokens are another step's. See
+        `GpuRunner.forward_following`."""
         size = fitting_size(self._sizes, len(spans)) if spans and is_decode(spans) else None
         if size is None:
-            return self._runner.forward(spans)
+            return self._runner.forward_following(spans, follow)
         step = self._steps[size]
         whole = padded(spans, size, self._dummy_block)
-        flat = check_step(whole, self._runner.model.config)
+        flat = check_step(whole, self._runner.model.config, follow)
         step.attention.plan(attention_spans(whole))
         if step.attention.plan_info != step.plan_info:
             raise RuntimeError(
                 f"the graph of {size} sequences was recorded with the plan {step.plan_info}, "
                 f"but this step needs {step.attention.plan_info}"
             )
-        self._runner.staging.send((flat.tokens, flat.positions), step.inputs)
+        parts = (flat.tokens, flat.positions, *moves(follow))
+        target = step.inputs[: sum(map(len, parts))]
+        tokens, _, *moved = self._runner.staging.send(parts, target)
+        if follow is not None:
+            move_tokens(tokens, follow.tokens, *moved)
         step.graph.replay()
         return self._runner.logits(step.hidden[: len(spans)])
 
@@ -216,8 +231,8 @@ class GraphRunner:
         runner = self._runner
         attention = self._make_attention(size)
         plan = attention.plan(attention_spans(padded((), size, self._dummy_block)))
-        inputs = torch.zeros(2 * size, dtype=torch.int32, device=runner.model.device)
-        tokens, positions = torch.split(inputs, size)
+        inputs = torch.zeros(4 * size, dtype=torch.int32, device=runner.model.device)
+        tokens, positions = inputs[:size], inputs[size : 2 * size]
 
         def body() -> torch.Tensor:
             hidden = runner.hidden(tokens, positions, None, plan)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +11,13 @@ import torch.nn.functional as F
 
 from radix_engine.attention.interface import Attention, AttentionPlan, AttentionSpan
 from radix_engine.gpu.ops import Ops
+from radix_engine.gpu.staging import HostStaging
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import FlatBatch, Span, flatten
+from radix_engine.model.batch import FlatBatch, Follow, Span, flatten
 from radix_engine.model.config import ModelConfig
 from radix_engine.model.linear import Linear
 from radix_engine.model.runner import check_spans
 from radix_engine.model.weights import LayerWeights, LoadedModel
-
-_SMALLEST_BUFFER = 1024
 
 
 class GpuRunner:
@@ -68,7 +66,6 @@ class GpuRunner:
         """Before a step: copy K and V between blocks, as (source, target, rows). See `KVMemory`."""
         self.memory.copy_rows(copies)
 
-    @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> torch.Tensor:
         """Run one step.
 
@@ -78,11 +75,21 @@ class GpuRunner:
         ValueError, before anything is queued, for an empty span, a ``num_logits`` that it has not
         the tokens for, a block table that is too short, and ids, blocks or positions out of range.
         """
+        return self.forward_following(spans, None)
+
+    @torch.inference_mode()
+    def forward_following(self, spans: Sequence[Span], follow: Follow | None) -> torch.Tensor:
+        """`forward`, where some of the tokens are another step's, which has been launched.
+
+        These are not looked at. Raises ValueError besides for places and rows that do not exist.
+        """
         if not spans:
             return self._no_logits()
-        flat = check_step(spans, self.model.config)
+        flat = check_step(spans, self.model.config, follow)
         plan = self._attention.plan(attention_spans(spans))
-        tokens, positions, wanted = self.staging.send(flat)
+        tokens, positions, wanted, *moved = self.staging.send((*flat, *moves(follow)))
+        if follow is not None:
+            move_tokens(tokens, follow.tokens, *moved)
         hidden = self.hidden(tokens, positions, wanted, plan)
         return self._no_logits() if hidden is None else self.logits(hidden)
 
@@ -154,110 +161,56 @@ class GpuRunner:
         return queries, keys, values
 
 
-def check_step(spans: Sequence[Span], config: ModelConfig) -> FlatBatch:
+def check_step(
+    spans: Sequence[Span], config: ModelConfig, follow: Follow | None = None
+) -> FlatBatch:
     """The spans as flat arrays, looked at on the host so that the device need not be asked.
 
-    Raises ValueError for spans that no model of this shape can run; block tables are the
-    attention's to check.
+    Raises ValueError for spans that no model of this shape can run, and for a ``follow`` that does
+    not fit them; block tables are the attention's to check.
     """
     check_spans(spans, config.context_length)
     flat = flatten(spans)
+    if follow is not None:
+        places, rows = moves(follow)
+        _check_moves(places, len(flat.tokens), rows, len(follow.tokens))
+        flat.tokens[places] = 0
     if not 0 <= int(flat.tokens.min()) <= int(flat.tokens.max()) < config.vocab_size:
         raise ValueError(f"a token id lies outside 0 to {config.vocab_size - 1}")
     return flat
 
 
+def _check_moves(
+    places: npt.NDArray[np.int64], num_tokens: int, rows: npt.NDArray[np.int64], num_rows: int
+) -> None:
+    """On a device, one that is out of range would end the process's use of it."""
+    if not 0 < len(places) == len(rows):
+        raise ValueError(f"{len(rows)} tokens of another step cannot go to {len(places)} places")
+    for name, indices, limit in (("place", places, num_tokens), ("row", rows, num_rows)):
+        if not 0 <= int(indices.min()) <= int(indices.max()) < limit:
+            raise ValueError(f"a {name} of another step's token lies outside 0 to {limit - 1}")
+
+
+def moves(follow: Follow | None) -> tuple[npt.NDArray[np.int64], ...]:
+    """Where tokens of another step go, and which: places and rows, to be sent with a step's other
+    integers; nothing where there are none."""
+    if follow is None:
+        return ()
+    return np.array(follow.places, np.int64), np.array(follow.rows, np.int64)
+
+
+def move_tokens(
+    tokens: torch.Tensor, sampled: torch.Tensor, places: torch.Tensor, rows: torch.Tensor
+) -> None:
+    """Put the ``rows`` of ``sampled``, int64, at ``places`` among a step's ``tokens``; the other
+    three are int32. All lie on the device, where this is only queued."""
+    moved = sampled.index_select(0, rows).to(tokens.dtype)
+    tokens.index_copy_(0, places.to(torch.int64), moved)
+
+
 def attention_spans(spans: Sequence[Span]) -> list[AttentionSpan]:
     """What attention is told of a step's spans."""
     return [AttentionSpan(span.start, len(span.tokens), span.block_table) for span in spans]
-
-
-class Event(Protocol):
-    """A point in the device's work that the host can wait for."""
-
-    def record(self) -> None:
-        """Set the point: after all that is queued."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the device has passed it; at once where it was never set."""
-        ...
-
-
-class HostStaging:
-    """Two host buffers in turn, out of which a step's integers go to the device in one copy.
-
-    On CUDA the buffers are pinned and the copies run by themselves. A buffer is written again only
-    when the device has copied what it held: that is the copy of two sends before, so the host waits
-    only where it is two steps ahead. ``make_event`` is for tests.
-    """
-
-    def __init__(self, device: torch.device, make_event: Callable[[], Event] | None = None) -> None:
-        self._device = device
-        if make_event is None:
-            make_event = (lambda: _CudaEvent(device)) if device.type == "cuda" else _NoEvent
-        self._slots = [_Slot(device.type == "cuda", make_event()) for _ in range(2)]
-        self._sends = 0
-
-    def send(
-        self, parts: Sequence[npt.NDArray[np.int64]], target: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, ...]:
-        """The parts on the device, as int32 views into one tensor.
-
-        ``target``: that tensor, int32 [all parts' numbers]; None: a new one.
-        """
-        lengths = [len(part) for part in parts]
-        slot = self._slots[self._sends % 2]
-        self._sends += 1
-        slot.sent.synchronize()
-        host = slot.filled(parts, sum(lengths))
-        if target is None:
-            target = torch.empty(len(host), dtype=torch.int32, device=self._device)
-        target.copy_(host, non_blocking=True)
-        slot.sent.record()
-        return torch.split(target, lengths)
-
-
-class _Slot:
-    """One host buffer, which grows as needed, and when it was last sent."""
-
-    def __init__(self, pinned: bool, sent: Event) -> None:
-        self.sent = sent
-        self._pinned = pinned
-        self._buffer = torch.empty(0, dtype=torch.int32)
-        self._view: npt.NDArray[np.int32] = self._buffer.numpy()
-
-    def filled(self, parts: Sequence[npt.NDArray[np.int64]], total: int) -> torch.Tensor:
-        if total > len(self._view):
-            size = max(_SMALLEST_BUFFER, 1 << (total - 1).bit_length())
-            self._buffer = torch.empty(size, dtype=torch.int32, pin_memory=self._pinned)
-            self._view = self._buffer.numpy()
-        np.concatenate(parts, out=self._view[:total], casting="same_kind")
-        return self._buffer[:total]
-
-
-class _CudaEvent:
-    """An event of the stream that is current when it is recorded."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def record(self) -> None:
-        self._event.record(torch.cuda.current_stream(self._device))
-
-    def synchronize(self) -> None:
-        self._event.synchronize()
-
-
-class _NoEvent:
-    """Where copies are done when they return."""
-
-    def record(self) -> None:
-        """Nothing is under way."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
 
 
 def _cast(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -2,34 +2,77 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from radix_engine.attention.flashinfer_attention import FlashInferAttention
+from radix_engine.attention.flashinfer_graphs import FlashInferGraphs
 from radix_engine.attention.torch_paged import TorchAttention
+from radix_engine.gpu.graphs import CaptureProgress, CudaRecorder, GraphRecorder, GraphRunner
 from radix_engine.gpu.ops import FlashInferOps, TorchOps
 from radix_engine.gpu.runner import GpuRunner
 from radix_engine.gpu.sizing import WORKSPACE_BYTES
-from radix_engine.memory.kv_memory import KVMemory
+from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
 from radix_engine.memory.sizing import format_size
 from radix_engine.model.linear import Linear
 from radix_engine.model.served import Runner, ServedModel, dtype_name
 from radix_engine.model.weights import LoadedModel
 
+logger = logging.getLogger(__name__)
+
 STEP_TOKENS = 2048
 """Enough to keep a GPU's multipliers busy; more only lets other answers wait."""
 
 
-def gpu_model(model: LoadedModel[Linear], flashinfer: Any | None) -> ServedModel:
-    """``flashinfer``: the package, as `load_flashinfer` returns it; None: torch's kernels.
+@contextmanager
+def progress_bar() -> Iterator[CaptureProgress]:
+    """A bar on stderr, where that is a terminal."""
+    with tqdm(desc="Recording", unit=" graphs", leave=False, disable=None) as bar:
 
-    The model's device decides where all of it lies.
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """That steps of up to ``limit`` sequences are recorded as graphs when a runner is made, how,
+    and who is told how far that is."""
+
+    limit: int
+    make_recorder: Callable[[torch.device], GraphRecorder] = CudaRecorder
+    show: Callable[[], AbstractContextManager[CaptureProgress]] = progress_bar
+
+
+def gpu_model(
+    model: LoadedModel[Linear], flashinfer: Any | None, recording: Recording | None = None
+) -> ServedModel:
+    """``flashinfer``: the package, as `load_flashinfer` returns it; None: torch's kernels, of which
+    nothing is recorded.
+
+    The model's device decides where all of it lies. The memory of a runner that records has one
+    block more than it is asked for, which it keeps to itself.
     """
 
     def make_runner(num_blocks: int, block_size: int) -> Runner:
         try:
-            return _runner(model, flashinfer, num_blocks, block_size)
+            if flashinfer is None:
+                memory = _memory(model, num_blocks, block_size)
+                return GpuRunner(model, memory, TorchAttention(memory), TorchOps())
+            if recording is None:
+                memory = _memory(model, num_blocks, block_size)
+                return _runner(model, memory, flashinfer)[0]
+            memory = _memory(model, num_blocks + 1, block_size)
+            return _recorded(model, memory, flashinfer, recording)
         except torch.OutOfMemoryError as error:
             size = num_blocks * block_size * model.config.kv_bytes_per_token(model.dtype)
             raise ValueError(
@@ -51,14 +94,13 @@ def gpu_model(model: LoadedModel[Linear], flashinfer: Any | None) -> ServedModel
         load_seconds=model.load_seconds,
         make_runner=make_runner,
         step_tokens=STEP_TOKENS,
+        look_ahead=model.device.type == "cuda",
     )
 
 
-def _runner(
-    model: LoadedModel[Linear], flashinfer: Any | None, num_blocks: int, block_size: int
-) -> GpuRunner:
+def _memory(model: LoadedModel[Linear], num_blocks: int, block_size: int) -> KVMemory:
     config = model.config
-    memory = KVMemory(
+    return KVMemory(
         config.num_layers,
         num_blocks,
         block_size,
@@ -67,9 +109,46 @@ def _runner(
         model.dtype,
         model.device,
     )
-    if flashinfer is None:
-        return GpuRunner(model, memory, TorchAttention(memory), TorchOps())
+
+
+def _runner(
+    model: LoadedModel[Linear], memory: KVMemory, flashinfer: Any
+) -> tuple[GpuRunner, FlashInferAttention]:
     attention = FlashInferAttention(
-        memory, config.num_heads, flashinfer, workspace_bytes=WORKSPACE_BYTES
+        memory, model.config.num_heads, flashinfer, workspace_bytes=WORKSPACE_BYTES
     )
-    return GpuRunner(model, memory, attention, FlashInferOps(flashinfer))
+    return GpuRunner(model, memory, attention, FlashInferOps(flashinfer)), attention
+
+
+def _recorded(
+    model: LoadedModel[Linear], memory: KVMemory, flashinfer: Any, recording: Recording
+) -> GraphRunner:
+    """A runner over all blocks of ``memory`` but the last, which fills up recorded steps."""
+    runner, attention = _runner(model, without_last_block(memory), flashinfer)
+    graphs = FlashInferGraphs(
+        flashinfer,
+        memory,
+        attention.heads,
+        model.config.windows,
+        largest=recording.limit,
+        context_length=model.config.context_length,
+        workspace=zeroed_memory((WORKSPACE_BYTES,), torch.uint8, model.device),
+    )
+    recorder = recording.make_recorder(model.device)
+    recorded = GraphRunner(runner, graphs.attention, recorder, memory.num_blocks - 1)
+    with recording.show() as progress:
+        taken = recorded.capture(recording.limit, progress)
+    logger.info(
+        "Recorded steps of up to %d sequences as CUDA graphs, which took %d MiB",
+        recording.limit,
+        taken // 2**20,
+    )
+    return recorded
+
+
+def without_last_block(memory: KVMemory) -> KVMemory:
+    """The same memory, of which nobody sees the last block."""
+    fewer = copy(memory)
+    fewer.num_blocks -= 1
+    fewer.layers = tuple(layer[:-1] for layer in memory.layers)
+    return fewer

@@ -2,8 +2,8 @@
 
 ::
 
-    |  in use: CUDA, weights, others  |  reserve: workspace, a step's tensors  |  K and V  |       |
-    0                                                                total * utilization      total
+    |  in use: CUDA, weights, others  |  reserve: workspace, steps, graphs  |  K and V  |       |
+    0                                                             total * utilization      total
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from radix_engine.gpu.graphs import capture_sizes
 from radix_engine.memory.sizing import format_size, parse_size
 from radix_engine.model.config import ModelConfig
 
@@ -20,6 +21,9 @@ WORKSPACE_BYTES = 256 * 2**20
 
 _WRAPPER_BYTES = 64 * 2**20  # FlashInfer's own buffers for each window: two sets of three kinds
 _LIBRARIES = 256 * 2**20  # workspaces of cuBLAS, kernels' code, what allocations are rounded by
+_GRAPH_WRAPPER_BYTES = 8 * 2**20  # likewise, for each window of each recorded size
+_GRAPH_LAYER_BYTES = 96 * 2**10  # what CUDA keeps of a recorded layer: a dozen kernels, 8 KiB each
+_GRAPH_LIBRARIES = 32 * 2**20  # cuBLAS's workspace for the stream that is recorded
 _LOGIT_BYTES = 64  # float32, and in float64 scores, probabilities and sums, with what sorting holds
 
 
@@ -121,9 +125,9 @@ def step_bytes(
     64 MiB for each window of the model, and the table of its rotation. On top comes what nobody can
     know here: the logits of whole prompts, where they are asked for.
     """
-    queries, keys = _widths(config)
+    queries, _ = _widths(config)
     hidden, inner = config.hidden_size, config.intermediate_size
-    per_token = (3 * hidden + max(4 * queries + 3 * keys, 3 * inner)) * dtype.itemsize
+    per_token = _token_bytes(config, dtype)
     kernels = 0
     if flashinfer:
         rotation = config.context_length * config.head_dim * 4
@@ -132,6 +136,36 @@ def step_bytes(
         per_token += 3 * max(queries, inner, hidden) * 4
     logits = answers * config.vocab_size * _LOGIT_BYTES
     return tokens * per_token + logits + kernels + _LIBRARIES
+
+
+def graph_bytes(config: ModelConfig, dtype: torch.dtype, limit: int, block_size: int) -> int:
+    """Bytes that recorded steps of up to ``limit`` sequences need besides; an estimate, since CUDA
+    does not tell what a graph takes before it is made.
+
+    Once: a workspace of FlashInfer's, 32 MiB for cuBLAS, the tensors of the largest step (as in
+    `step_bytes`; those of smaller ones lie in the same place), 4 bytes for each block of ``limit``
+    whole contexts, and the block that fills steps up. For each recorded size: 8 MiB for each window
+    of the model, 96 KiB for each layer, and the rows that the head reads, ``size`` times the hidden
+    size.
+    """
+    sizes = capture_sizes(limit)
+    once = (
+        WORKSPACE_BYTES
+        + _GRAPH_LIBRARIES
+        + limit * _token_bytes(config, dtype)
+        + limit * -(-config.context_length // block_size) * 4
+        + block_size * config.kv_bytes_per_token(dtype)
+    )
+    wrappers = len(set(config.windows)) * _GRAPH_WRAPPER_BYTES
+    each = len(sizes) * (wrappers + config.num_layers * _GRAPH_LAYER_BYTES)
+    return once + each + sum(sizes) * config.hidden_size * dtype.itemsize
+
+
+def _token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Of one token's tensors that are there at once, at most."""
+    queries, keys = _widths(config)
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return (3 * hidden + max(4 * queries + 3 * keys, 3 * inner)) * dtype.itemsize
 
 
 def _widths(config: ModelConfig) -> tuple[int, int]:

@@ -41,16 +41,30 @@ class Runner(Protocol):
         ...
 
 
+class Processes(Protocol):
+    """The other processes that a model is computed in."""
+
+    def is_alive(self) -> bool:
+        """Whether all of them can compute. From any thread; never blocks."""
+        ...
+
+    def close(self) -> None:
+        """End them, in 10 s at most. A second call does nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """A loaded model, and how to get a runner for it.
 
     ``weights`` and ``kv_dtype`` say how these are stored (bf16, fp32, int8, int4), ``kernels`` what
-    computes (amx, avx512_bf16, avx512, avx2, torch or transformers). ``exact``: K, V and logits of
-    a token are the same bits whatever was cached and whoever shared the batch. ``make_runner``
-    takes the number of blocks and their size in tokens; it raises ValueError or OSError.
+    computes (amx, avx512_bf16, avx512, avx2, flashinfer, torch-cuda, torch or transformers).
+    ``exact``: K, V and logits of a token are the same bits whatever was cached and whoever shared
+    the batch. ``make_runner`` takes the number of blocks and their size in tokens; it raises
+    ModelError, ValueError or OSError.
     ``look_ahead``: a step is computed while the host plans the next one. ``step_tokens``: so many a
     step make prompts fast, and let other answers wait some tenths of a second at most.
+    ``processes``: those that compute it besides this one, if any; to be closed after the last step.
     """
 
     name: str
@@ -66,6 +80,7 @@ class ServedModel:
     make_runner: Callable[[int, int], Runner]
     step_tokens: int = 256
     look_ahead: bool = False
+    processes: Processes | None = None
 
 
 def torch_model(model: LoadedModel[Linear]) -> ServedModel:

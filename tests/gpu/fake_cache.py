@@ -35,7 +35,11 @@ def append_paged_kv_cache(
     kv_last_page_len: torch.Tensor,
     kv_layout: str = "NHD",
 ) -> None:
-    """Write each token's K and V to its position in its request's pages, in place."""
+    """Write each token's K and V to its position in its request's pages, in place.
+
+    ``kv_indices`` may go on behind what ``kv_indptr`` covers: the real kernel only looks up
+    ``kv_indices[kv_indptr[request] + position // page_size]``.
+    """
     keys, values = split_cache(paged_kv_cache, kv_layout)
     float_type("the cache", keys.dtype, KV_FLOATS)
     count, page_size, kv_heads, head_dim = keys.shape
@@ -48,7 +52,8 @@ def append_paged_kv_cache(
         require(rows.device == keys.device, f"{name} is on {rows.device}, not {keys.device}")
     check_index("batch_indices", batch_indices, tokens)
     check_index("positions", positions, tokens)
-    pages = take_pages(kv_indptr, kv_indices, kv_last_page_len, page_size)
+    offsets = check_indptr("kv_indptr", kv_indptr)
+    pages = take_pages(kv_indptr, kv_indices[: offsets[-1]], kv_last_page_len, page_size)
     require(int(pages.ids.max()) < count, f"a page id is beyond the cache's {count}")
     for token, (request, position) in enumerate(
         zip(batch_indices.tolist(), positions.tolist(), strict=True)

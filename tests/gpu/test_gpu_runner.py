@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from radix_engine.attention.flashinfer_attention import FlashInferAttention
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.gpu.ops import FlashInferOps, TorchOps
-from radix_engine.gpu.runner import GpuRunner, HostStaging
+from radix_engine.gpu.runner import GpuRunner
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import Span
+from radix_engine.model.batch import Follow, Span
 from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.served import Runner
@@ -214,6 +213,46 @@ def test_a_hit_on_anothers_blocks_yields_what_a_miss_yields(case: Case) -> None:
     assert_near(case.runner.forward(later), torch.stack(expected[1:]))
 
 
+def test_tokens_that_another_step_samples_are_taken_from_the_device(case: Case) -> None:
+    # (cached tokens, tokens of this step); the last token of the first and the third is unknown
+    shapes = [(20, 1), (0, 33), (15, 3), (4, 1)]
+    mine = tables(*[-(-(start + length) // 16) for start, length in shapes])
+    spans, expected = [], []
+    for i, ((start, length), table) in enumerate(zip(shapes, mine, strict=True)):
+        tokens = random_tokens(start + length, seed=i)
+        expected.append(all_logits(case.model_runner, tokens)[-1])
+        if start:
+            case.runner.forward([Span(tokens[:start], 0, table, 0)])
+        spans.append(Span(tokens[start:], start, table, 1))
+    sampled = torch.tensor([3, spans[2].tokens[-1], 5, spans[0].tokens[-1]])
+    for i in (0, 2):
+        # 600 is no token: whatever stands there is not looked at
+        spans[i] = spans[i]._replace(tokens=[*spans[i].tokens[:-1], 600])
+    logits = case.runner.forward_following(spans, Follow(sampled, [36, 0], [1, 3]))
+    assert_near(logits, torch.stack(expected))
+
+
+@pytest.mark.parametrize(
+    ("places", "rows", "message"),
+    [
+        ([2], [0], "a place of another step's token lies outside 0 to 1"),
+        ([-1], [0], "a place of another step's token lies outside 0 to 1"),
+        ([0], [2], "a row of another step's token lies outside 0 to 1"),
+        ([0, 1], [0, -1], "a row of another step's token lies outside 0 to 1"),
+        ([0, 1], [0], "1 tokens of another step cannot go to 2 places"),
+        ([], [], "0 tokens of another step cannot go to 0 places"),
+    ],
+)
+def test_tokens_of_another_step_that_do_not_fit_are_refused(
+    llama: ModelRunner, places: list[int], rows: list[int], message: str
+) -> None:
+    runner = over_torch(llama.model)
+    spans = [Span([1], 0, [0], 1), Span([2], 0, [1], 1)]
+    with pytest.raises(ValueError, match=message):
+        runner.forward_following(spans, Follow(torch.tensor([4, 5]), places, rows))
+    assert all(not layer.any() for layer in runner.memory.layers)
+
+
 def test_greedy_answers_are_the_models(case: Case) -> None:
     prompt = random_tokens(27, 5)
     (table,) = tables(3)
@@ -302,8 +341,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("follow", [None, Follow(torch.tensor([9, 8]), [20], [1])])
 def test_a_step_asks_nothing_of_the_device_and_sends_its_integers_at_once(
-    llama: ModelRunner, monkeypatch: pytest.MonkeyPatch
+    llama: ModelRunner, monkeypatch: pytest.MonkeyPatch, follow: Follow | None
 ) -> None:
     runner = over_torch(llama.model)
     spans = [Span(random_tokens(20), 0, [1, 2], 2), Span([7], 0, [3], 1)]
@@ -316,54 +356,8 @@ def test_a_step_asks_nothing_of_the_device_and_sends_its_integers_at_once(
     for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     with Watch() as watch:
-        runner.forward(spans)
+        runner.forward_following(spans, follow)
     monkeypatch.undo()
     assert not {"_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero"} & set(watch.seen)
     assert watch.seen["embedding"] == 1
     assert watch.integer_copies == 1
-
-
-class LoggedEvent:
-    """An event that writes down what is asked of it."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self._name = name
-        self._log = log
-
-    def record(self) -> None:
-        self._log.append(f"sent {self._name}")
-
-    def synchronize(self) -> None:
-        self._log.append(f"wait {self._name}")
-
-
-def test_integers_arrive_as_int32_views_into_one_tensor() -> None:
-    staging = HostStaging(torch.device("cpu"))
-    parts = staging.send((np.array([5, 6, 7]), np.array([1]), np.array([], np.int64)))
-    assert [part.tolist() for part in parts] == [[5, 6, 7], [1], []]
-    assert {part.dtype for part in parts} == {torch.int32}
-    assert parts[1].data_ptr() == parts[0].data_ptr() + 12
-
-
-def test_what_was_sent_stays_whatever_is_sent_later() -> None:
-    staging = HostStaging(torch.device("cpu"))
-    sent = [staging.send((np.full(count, count),))[0] for count in (3, 2000, 5, 4000, 7)]
-    assert [set(part.tolist()) for part in sent] == [{3}, {2000}, {5}, {4000}, {7}]
-    assert [len(part) for part in sent] == [3, 2000, 5, 4000, 7]
-
-
-def test_integers_can_be_sent_to_a_place_of_their_own() -> None:
-    staging = HostStaging(torch.device("cpu"))
-    target = torch.zeros(4, dtype=torch.int32)
-    first, second = staging.send((np.array([1, 2]), np.array([3, 4])), target)
-    assert target.tolist() == [1, 2, 3, 4]
-    assert (first.data_ptr(), second.data_ptr()) == (target.data_ptr(), target.data_ptr() + 8)
-
-
-def test_a_host_buffer_is_written_again_only_after_its_last_copy() -> None:
-    log: list[str] = []
-    names = iter("AB")
-    staging = HostStaging(torch.device("cpu"), lambda: LoggedEvent(next(names), log))
-    for _ in range(3):
-        staging.send((np.array([1]),))
-    assert log == ["wait A", "sent A", "wait B", "sent B", "wait A", "sent A"]

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from radix_engine.gpu.sizing import GpuMemory, gpu_kv_memory_bytes, step_bytes, weight_bytes
+from radix_engine.gpu.sizing import (
+    GpuMemory,
+    gpu_kv_memory_bytes,
+    graph_bytes,
+    step_bytes,
+    weight_bytes,
+)
 from radix_engine.model.config import read_config
 from radix_engine.model.linear import Linear, TorchPacking
 from radix_engine.model.load import load_model
@@ -114,6 +120,21 @@ def test_each_window_of_a_model_has_buffers_of_its_own(tmp_path: Path) -> None:
         step_bytes(each, torch.bfloat16, 100, 3, flashinfer=True) for each in (windows, config)
     )
     assert more - less == 64 * MIB
+
+
+def test_graphs_need_what_is_shared_and_what_each_size_has(tmp_path: Path) -> None:
+    # hidden 64, queries 4 * 16, keys 2 * 16, 2 layers, context 1024
+    config = read_config(make_tiny_folder(tmp_path))
+    found = graph_bytes(config, torch.bfloat16, 16, 16)
+    shared = (256 + 32) * MIB
+    step = 16 * 2 * (3 * 64 + 4 * 64 + 3 * 32)
+    indices = 16 * 64 * 4
+    dummy = 16 * 2 * 2 * 32 * 2
+    sizes = 5 * (8 * MIB + 2 * 96 * 1024)  # 1, 2, 4, 8 and 16
+    rows = 31 * 64 * 2
+    assert found == shared + step + indices + dummy + sizes + rows
+    windows = replace(config, windows=(None, 100))
+    assert graph_bytes(windows, torch.bfloat16, 16, 16) - found == 5 * 8 * MIB
 
 
 def test_a_wide_mlp_decides_where_it_is_wider_than_attention(tmp_path: Path) -> None:

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radix_engine.attention.flashinfer_pages import step_pages
-from radix_engine.attention.interface import AttentionPlan, AttentionSpan
+from radix_engine.attention.flashinfer_graphs import FlashInferGraphAttention, FlashInferGraphs
+from radix_engine.attention.flashinfer_wrappers import Heads
+from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.gpu.graphs import (
+    GraphAttention,
     GraphRunner,
+    capture_limit,
     capture_sizes,
     fitting_size,
     is_decode,
     padded,
 )
+from radix_engine.gpu.ops import TorchOps
 from radix_engine.gpu.runner import GpuRunner
+from radix_engine.gpu.served import without_last_block
 from radix_engine.memory.kv_memory import KVMemory
-from radix_engine.model.batch import Span
-from radix_engine.model.config import ModelConfig
+from radix_engine.model.batch import Follow, Span
+from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
+from radix_engine.model.weights import LoadedModel
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
-from tests.gpu.test_gpu_runner import NUM_BLOCKS, all_logits, over_torch, tables, tiny_model
+from tests.gpu.test_gpu_runner import (
+    NUM_BLOCKS,
+    all_logits,
+    memory_of,
+    over_torch,
+    tables,
+    tiny_model,
+)
 from tests.model.helpers import random_tokens
 
-DUMMY = NUM_BLOCKS - 1
+DUMMY = NUM_BLOCKS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +59,19 @@ def test_one_two_four_and_every_eight_are_recorded_largest_first() -> None:
     assert capture_sizes(7) == (4, 2, 1)
     assert capture_sizes(3) == (2, 1)
     assert capture_sizes(0) == ()
+
+
+def test_all_that_may_run_find_a_graph_up_to_256() -> None:
+    assert [capture_limit(running) for running in (1, 8, 9, 64, 250, 256, 257, 1000)] == [
+        8,
+        8,
+        16,
+        64,
+        256,
+        256,
+        256,
+        256,
+    ]
 
 
 def test_a_batch_takes_the_smallest_size_with_room() -> None:
@@ -82,81 +107,6 @@ def test_padding_is_one_token_in_the_dummy_block() -> None:
     assert padded(spans, 2, 11) == spans
 
 
-class FixedAttention:
-    """`GraphAttention` over the fake's wrappers for graphs: all that is read stays in place."""
-
-    def __init__(
-        self, fake: FakeFlashInfer, memory: KVMemory, config: ModelConfig, size: int
-    ) -> None:
-        self._fake = fake
-        self._memory = memory
-        self._config = config
-        most = size * memory.num_blocks
-        self._indptr = torch.zeros(size + 1, dtype=torch.int32)
-        self._indices = torch.zeros(most, dtype=torch.int32)
-        self._last_page_len = torch.ones(size, dtype=torch.int32)
-        self._positions = torch.zeros(size, dtype=torch.int32)
-        self._rows = torch.arange(size, dtype=torch.int32)
-        workspace = torch.zeros(2**20, dtype=torch.uint8)
-        self._wrappers: dict[int | None, Any] = {
-            window: fake.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(
-                workspace, self._indptr, self._indices, self._last_page_len, "NHD", False
-            )
-            for window in set(config.windows)
-        }
-        self.plans = 0
-
-    @property
-    def plan_info(self) -> tuple[int, ...]:
-        return tuple(n for wrapper in self._wrappers.values() for n in wrapper._plan_info)
-
-    def plan(self, spans: Sequence[AttentionSpan]) -> AttentionPlan:
-        step = step_pages(spans, self._memory.block_size, self._memory.num_blocks)
-        self.plans += 1
-        self._positions.copy_(torch.from_numpy(step.positions))
-        for window, wrapper in self._wrappers.items():
-            wrapper.plan(
-                *map(torch.from_numpy, (step.kv_indptr, step.kv_indices, step.last_page_len)),
-                self._config.num_heads,
-                self._config.num_kv_heads,
-                self._config.head_dim,
-                self._memory.block_size,
-                window_left=-1 if window is None else window - 1,
-                q_data_type=self._memory.dtype,
-                kv_data_type=self._memory.dtype,
-            )
-        return self
-
-    def attend(
-        self,
-        layer: int,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-    ) -> torch.Tensor:
-        assert scale is None
-        assert softcap is None
-        self.write(layer, keys, values)
-        result: torch.Tensor = self._wrappers[window].run(queries, self._memory.layers[layer])
-        return result
-
-    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self._fake.append_paged_kv_cache(
-            keys,
-            values,
-            self._rows,
-            self._positions,
-            self._memory.layers[layer],
-            self._indices[: int(self._indptr[-1])],
-            self._indptr,
-            self._last_page_len,
-        )
-
-
 class Repeat:
     """Runs the body again, into the tensor of the recording."""
 
@@ -189,22 +139,41 @@ class Recorder:
         return {size: graph.replays for size, graph in self.graphs.items() if graph.replays}
 
 
+def graphs_of(
+    model: LoadedModel[Linear], memory: KVMemory, fake: FakeFlashInfer, largest: int
+) -> FlashInferGraphs:
+    config = model.config
+    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, 16, model.dtype)
+    return FlashInferGraphs(
+        fake,
+        memory,
+        heads,
+        config.windows,
+        largest=largest,
+        context_length=config.context_length,
+        workspace=torch.zeros(2**20, dtype=torch.uint8),
+    )
+
+
 class Setup:
     """A runner with graphs of up to ``limit`` sequences, and what it is made of."""
 
     def __init__(self, model_runner: ModelRunner, limit: int) -> None:
         self.model_runner = model_runner
-        self.eager: GpuRunner = over_torch(model_runner.model)
+        model = model_runner.model
+        self.memory = memory_of(model, NUM_BLOCKS + 1)
+        lent = without_last_block(self.memory)
+        self.eager = GpuRunner(model, lent, TorchAttention(lent), TorchOps())
         self.recorder = Recorder()
-        self.attentions: dict[int, FixedAttention] = {}
-        self.runner = GraphRunner(self.eager, self._attention, self.recorder, DUMMY)
+        self.fake = make_fake()
+        graphs = graphs_of(model, self.memory, self.fake, limit)
+        self.runner = GraphRunner(self.eager, graphs.attention, self.recorder, DUMMY)
         self.progress: list[tuple[int, int]] = []
         self.taken = self.runner.capture(limit, lambda *step: self.progress.append(step))
 
-    def _attention(self, size: int) -> FixedAttention:
-        config = self.model_runner.model.config
-        self.attentions[size] = FixedAttention(make_fake(), self.eager.memory, config, size)
-        return self.attentions[size]
+    @property
+    def plans(self) -> int:
+        return self.fake.calls["CUDAGraphBatchDecodeWithPagedKVCacheWrapper.plan"]
 
     def decodes(self, lengths: Sequence[int]) -> tuple[list[Span], torch.Tensor]:
         """Sequences that lack their last token, and the model's logits after it."""
@@ -213,7 +182,6 @@ class Setup:
             zip(lengths, tables(*[-(-n // 16) for n in lengths], seed=len(lengths)), strict=True)
         ):
             tokens = random_tokens(length, seed=i)
-            assert DUMMY not in table
             if length > 1:
                 self.eager.forward([Span(tokens[:-1], 0, table, 0)])
             spans.append(Span(tokens[-1:], length - 1, table, 1))
@@ -233,7 +201,7 @@ def llama(tmp_path: Path) -> ModelRunner:
     return tiny_model(tmp_path, "llama")
 
 
-def no_attention(size: int) -> FixedAttention:
+def no_attention(size: int) -> GraphAttention:
     raise AssertionError(size)
 
 
@@ -268,11 +236,11 @@ def test_every_replay_is_planned_anew_and_reads_what_was_written_since(
     expected = all_logits(llama, tokens)
     (table,) = tables(3)
     setup.eager.forward([Span(tokens[:30], 0, table, 0)])
-    plans = setup.attentions[1].plans
+    plans = setup.plans
     for position in range(30, 40):
         logits = setup.runner.forward([Span(tokens[position : position + 1], position, table, 1)])
         assert_near(logits, expected[position : position + 1])
-    assert setup.attentions[1].plans == plans + 10
+    assert setup.plans == plans + 10
     assert setup.recorder.replays == {1: 10}
 
 
@@ -287,10 +255,10 @@ def test_logits_stay_what_they_are_when_the_next_step_runs(llama: ModelRunner) -
 def test_padding_touches_no_block_but_its_own(llama: ModelRunner) -> None:
     setup = Setup(llama, 8)
     spans, _ = setup.decodes([20, 9, 31, 16, 3])
-    before = [layer.clone() for layer in setup.eager.memory.layers]
+    before = [layer.clone() for layer in setup.memory.layers]
     setup.runner.forward(spans)
     written = {(s.block_table[s.start // 16], s.start % 16) for s in spans} | {(DUMMY, 0)}
-    for layer, old in zip(setup.eager.memory.layers, before, strict=True):
+    for layer, old in zip(setup.memory.layers, before, strict=True):
         rows = (layer != old).any(dim=4).any(dim=3).any(dim=1)
         assert {(int(b), int(o)) for b, o in rows.nonzero()} <= written
     assert setup.recorder.replays == {8: 1}
@@ -320,12 +288,22 @@ def test_a_runner_that_recorded_nothing_runs_without_graphs(llama: ModelRunner) 
     assert runner.memory is eager.memory
 
 
+def test_the_dummy_block_is_nobodys(llama: ModelRunner) -> None:
+    setup = Setup(llama, 1)
+    assert setup.runner.memory.num_blocks == NUM_BLOCKS
+    assert setup.runner.memory.bytes_per_block == setup.memory.bytes_per_block
+    with pytest.raises(ValueError, match="outside 0 to 63"):
+        setup.runner.forward([Span([1, 2], 0, [DUMMY], 1)])
+    with pytest.raises(ValueError, match="must both lie below 64"):
+        setup.runner.copy_rows([(3, DUMMY, 1)])
+
+
 def test_a_plan_that_asks_for_other_launches_is_not_replayed(
     llama: ModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = Setup(llama, 2)
     spans, _ = setup.decodes([20])
-    monkeypatch.setattr(FixedAttention, "plan_info", (1, 2))
+    monkeypatch.setattr(FlashInferGraphAttention, "plan_info", (1, 2))
     with pytest.raises(RuntimeError, match="the graph of 1 sequences was recorded with the plan"):
         setup.runner.forward(spans)
     assert setup.recorder.replays == {}
@@ -337,7 +315,7 @@ def test_a_step_that_does_not_fit_is_refused_before_anything_runs(llama: ModelRu
         (Span([512], 0, [0], 1), "a token id"),
         (Span([1], 1024, list(range(65)), 1), "context of 1024"),
         (Span([1], 16, [0], 1), "needs 2 blocks"),
-        (Span([1], 0, [NUM_BLOCKS], 1), "outside 0 to 63"),
+        (Span([1], 0, [NUM_BLOCKS + 1], 1), "outside 0 to 64"),
     ]:
         with pytest.raises(ValueError, match=message):
             setup.runner.forward([span])
@@ -346,9 +324,34 @@ def test_a_step_that_does_not_fit_is_refused_before_anything_runs(llama: ModelRu
 
 def test_the_dummy_block_must_exist(llama: ModelRunner) -> None:
     eager = over_torch(llama.model)
+    graphs = graphs_of(llama.model, memory_of(llama.model), make_fake(), 1)
     for block in (-1, NUM_BLOCKS):
-        with pytest.raises(ValueError, match="the dummy block must lie within 0 to 63"):
-            GraphRunner(eager, no_attention, Recorder(), block)
+        runner = GraphRunner(eager, graphs.attention, Recorder(), block)
+        with pytest.raises(ValueError, match="outside 0 to 63"):
+            runner.capture(1)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_recorded_step_takes_tokens_from_another(model_runner: ModelRunner, count: int) -> None:
+    setup = Setup(model_runner, 4)
+    spans, expected = setup.decodes([20, 9, 31][:count])
+    sampled = torch.tensor([7, *(span.tokens[0] for span in spans)], dtype=torch.int64)
+    # whatever stands there is not looked at: 600 is no token
+    hidden = [span._replace(tokens=[600]) for span in spans]
+    # in another order, so that places and rows differ
+    places = list(range(count))[::-1]
+    follow = Follow(sampled, places, [place + 1 for place in places])
+    assert_near(setup.runner.forward_following(hidden, follow), expected)
+    assert_near(setup.runner.forward(spans), expected)
+    assert setup.recorder.replays == {4 if count == 3 else 1: 2}
+
+
+def test_some_tokens_of_a_recorded_step_may_be_known(llama: ModelRunner) -> None:
+    setup = Setup(llama, 2)
+    spans, expected = setup.decodes([20, 9])
+    follow = Follow(torch.tensor([spans[1].tokens[0]]), [1], [0])
+    logits = setup.runner.forward_following([spans[0], spans[1]._replace(tokens=[0])], follow)
+    assert_near(logits, expected)
 
 
 def test_rows_are_copied_as_without_graphs(llama: ModelRunner) -> None:

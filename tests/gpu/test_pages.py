@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from radix_engine.attention.flashinfer_pages import (
     PageReads,
     StepPages,
-    pad_decodes,
     shared_pages,
     split_levels,
     step_pages,
@@ -188,42 +187,6 @@ def test_a_span_without_a_token_or_a_place_is_refused(start: int, length: int) -
 def test_a_step_needs_a_span() -> None:
     with pytest.raises(ValueError, match="at least one span"):
         step_pages([], BLOCK, 10)
-
-
-def test_padding_by_hand() -> None:
-    pages = pad_decodes(step_pages([decode(9, [3, 1, 6]), decode(4, [5])], BLOCK, 10), 4, 0)
-    assert pages.qo_indptr.tolist() == [0, 1, 2, 3, 4]
-    assert pages.kv_indptr.tolist() == [0, 3, 4, 5, 6]
-    assert pages.kv_indices.tolist() == [3, 1, 6, 5, 0, 0]
-    assert pages.last_page_len.tolist() == [1, 4, 1, 1]
-    assert pages.batch_indices.tolist() == [0, 1, 2, 3]
-    assert pages.positions.tolist() == [8, 3, 0, 0]
-    assert pages.contexts.tolist() == [9, 4, 1, 1]
-
-
-@given(steps(longest=1), st.integers(0, 9))
-def test_padding_goes_to_the_dummy_block_and_changes_nothing_else(
-    spans: list[AttentionSpan], more: int
-) -> None:
-    pages = step_pages(spans, BLOCK, NUM_BLOCKS)
-    padded = pad_decodes(pages, len(spans) + more, dummy_block=300)
-    dummy = [(300, 0)]
-    assert padded.decode_only
-    assert rows_written(padded) == rows_written(pages) + dummy * more
-    assert positions_read(padded, BLOCK) == positions_read(pages, BLOCK) + [dummy] * more
-
-
-def test_what_cannot_be_padded_is_refused() -> None:
-    decodes = step_pages([decode(9, [3, 1, 6]), decode(4, [5])], BLOCK, 10)
-    chunk = step_pages([AttentionSpan(0, 2, [1])], BLOCK, 10)
-    with pytest.raises(ValueError, match="2 spans do not fit a batch of 1"):
-        pad_decodes(decodes, 1, 0)
-    with pytest.raises(ValueError, match="one token a span"):
-        pad_decodes(chunk, 4, 0)
-    with pytest.raises(ValueError, match="one that no span names, not 6"):
-        pad_decodes(decodes, 4, 6)
-    with pytest.raises(ValueError, match="one that no span names, not -1"):
-        pad_decodes(decodes, 4, -1)
 
 
 def shared(spans: list[AttentionSpan], at_least: int = 1) -> int:
