@@ -41,16 +41,16 @@ def add_parser(
         description="Compiles FlashInfer's attention modules for capability 9.0 and has them plan "
         "and launch steps of many shapes, with a stand-in for the CUDA runtime that records "
         "launches. Checks plans, launches, the workspace and that CUDA graphs fit every context. "
-        f"No kernel runs. Prints tables and writes {NAME}.json. Needs nvcc, and the first time "
-        "about ten minutes; what it compiled is kept in build/flashinfer. Ends with status 1 where "
-        "a check fails.",
+        f"No kernel runs. Prints tables and writes {NAME}.json. Needs nvcc, and up to twenty "
+        "minutes the first time; what it compiled is kept in build/flashinfer. Ends with status 1 "
+        "where a check fails.",
     )
     parser.add_argument(
         "--jobs",
         type=at_least(1, whole=True),
         default=1,
         metavar="N",
-        help="compilers to run at once, each up to 4 GiB of memory (default %(default)s)",
+        help="compilers to run at once (default %(default)s)",
     )
     parser.add_argument(
         "--output",

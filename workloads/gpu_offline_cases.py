@@ -53,7 +53,6 @@ SHAPES = (
     Shape("SmolLM2-135M", 9, 3, 64),
     Shape("Llama-2-7B", 32, 32, 128),
 )
-GRAPH_SHAPES = tuple(shape for shape in SHAPES if len(shape.windows) == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +98,8 @@ def batches() -> tuple[Batch, ...]:
         Batch("prefill", "2048 tokens", ((0, 2048),)),
         Batch("prefill", "64 prompts of 32", ((0, 32),) * 64),
         Batch("prefill", "2048 behind 126k", ((129_024, 2048),)),
+        Batch("prefill", "128 behind 126k", ((129_024, 128),)),
+        Batch("prefill", "16 behind 126k", ((129_024, 16),)),
         Batch("prefill", "512, and 64 decodes at 1k", ((0, 512), *((1023, 1),) * 64)),
         Batch(
             "prefill",
@@ -114,8 +115,9 @@ def batches() -> tuple[Batch, ...]:
     return (*decodes, *mixed, *cascades)
 
 
-def graph_lengths(size: int) -> dict[str, list[int]]:
-    """Contexts of ``size`` decodes, in tokens, by name: all alike, and all of them in turn."""
-    alike = {f"{context}": [context] * size for context in GRAPH_CONTEXTS}
-    turns = [GRAPH_CONTEXTS[i % len(GRAPH_CONTEXTS)] for i in range(size)]
-    return {**alike, "mixed": turns}
+def graph_spans(size: int) -> dict[str, list[AttentionSpan]]:
+    """``size`` decodes by the name of their contexts: all alike, and all contexts in turn."""
+    table = array("i", (np.arange(max(GRAPH_CONTEXTS) // BLOCK_SIZE) % NUM_BLOCKS).tolist())
+    made = {f"{n}": [AttentionSpan(n - 1, 1, table)] * size for n in GRAPH_CONTEXTS}
+    turns = (GRAPH_CONTEXTS[i % len(GRAPH_CONTEXTS)] for i in range(size))
+    return {**made, "mixed": [AttentionSpan(n - 1, 1, table) for n in turns]}

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from radix_engine.attention.flashinfer_attention import FlashInferAttention
-from radix_engine.attention.flashinfer_wrappers import KV_LAYOUT
+from radix_engine.attention.flashinfer_graphs import FlashInferGraphAttention, FlashInferGraphs
+from radix_engine.attention.flashinfer_wrappers import Heads
+from radix_engine.attention.interface import AttentionSpan
 from radix_engine.gpu.graphs import capture_sizes
 from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
 from workloads import gpu_offline_cases as cases
@@ -122,67 +124,61 @@ class Steps:
 
 
 class Graphs:
-    """Decodes of one shape and size, planned as a CUDA graph's are: into buffers that stay."""
+    """Decodes of one shape, through the engine's attention for CUDA graphs."""
 
-    def __init__(self, shape: Shape, size: int, flashinfer: Any, stub: Stub) -> None:
-        self._shape, self._size, self._stub = shape, size, stub
-        most_pages = size * -(-max(cases.GRAPH_CONTEXTS) // BLOCK_SIZE)
-        self._indices = torch.zeros(most_pages, dtype=torch.int32)
-        self._workspace = zeroed_memory((cases.WORKSPACE_MIB * _MIB,), torch.uint8, _CPU)
-        self._wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-            self._workspace,
-            KV_LAYOUT,
-            use_cuda_graph=True,
-            use_tensor_cores=shape.num_heads // shape.num_kv_heads >= 4,
-            paged_kv_indptr_buffer=torch.zeros(size + 1, dtype=torch.int32),
-            paged_kv_indices_buffer=torch.zeros(most_pages, dtype=torch.int32),
-            paged_kv_last_page_len_buffer=torch.zeros(size, dtype=torch.int32),
-            backend="fa2",
+    def __init__(self, shape: Shape, flashinfer: Any, stub: Stub) -> None:
+        self._shape, self._stub = shape, stub
+        self._watched = Watched(flashinfer)
+        heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
+        self._graphs = FlashInferGraphs(
+            self._watched,
+            KVMemory(len(shape.windows), cases.NUM_BLOCKS, BLOCK_SIZE, *heads[1:], torch.bfloat16),
+            Heads(*heads, BLOCK_SIZE, torch.bfloat16),
+            shape.windows,
+            largest=cases.GRAPH_LIMIT,
+            context_length=max(cases.GRAPH_CONTEXTS),
+            workspace=zeroed_memory((cases.WORKSPACE_MIB * _MIB,), torch.uint8, _CPU),
         )
-        memory = KVMemory(1, 1, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim, torch.bfloat16)
-        self._memory = memory.layers[0]
-        self._queries = torch.zeros(size, shape.num_heads, shape.head_dim, dtype=torch.bfloat16)
+        self._queries, self._keys = (
+            torch.zeros(cases.GRAPH_LIMIT, n, shape.head_dim, dtype=torch.bfloat16)
+            for n in (shape.num_heads, shape.num_kv_heads)
+        )
 
-    def check(self) -> Line:
-        """Plan and run for all contexts; how many plans, what changed, the workspace's bytes."""
-        first: tuple[list[int], list[Launch]] | None = None
+    def check(self, size: int) -> Line:
+        """Plan and run for all contexts; how many steps, what changed, the workspace's bytes."""
+        attention = self._graphs.attention(size)
+        first: tuple[tuple[int, ...], list[Launch]] | None = None
         problems: list[str] = []
-        used = plans = 0
-        for name, contexts in cases.graph_lengths(self._size).items():
+        used = steps = 0
+        for name, spans in cases.graph_spans(size).items():
             try:
-                made = self._plan(contexts)
+                made = self._run(attention, spans)
+                groups = [Group(1, plans_of(wrapper)) for wrapper in self._watched.planned]
             except Exception as error:  # whatever FlashInfer raises is what the table should say
                 problems.append(f"contexts {name}: {one_line(error)}")
                 continue
-            plans += 1
+            steps += 1
             first = first or made
+            wrong = step_problems(made[1], groups, self._stub.copies, len(self._shape.windows))
             for what, now, then in zip(("plan_info", "launches"), made, first, strict=True):
                 if now != then:
-                    problems.append(f"contexts {name}: {what} {now}, not {then}")
-            (info,) = plans_of(self._wrapper)
-            used = max(used, info.workspace_bytes(self._shape.num_heads))
-        return {"plans": plans, "workspace_bytes": used, "problems": problems}
+                    wrong.append(f"{what} {now}, not {then}")
+            problems += [f"contexts {name}: {problem}" for problem in wrong]
+            for group in groups:
+                used = max(used, group.levels[0].workspace_bytes(self._shape.num_heads))
+        return {"steps_planned": steps, "workspace_bytes": used, "problems": problems}
 
-    def _plan(self, contexts: list[int]) -> tuple[list[int], list[Launch]]:
-        lengths = torch.tensor(contexts, dtype=torch.int32)
-        pages = (lengths + BLOCK_SIZE - 1) // BLOCK_SIZE
-        indptr = torch.zeros(self._size + 1, dtype=torch.int32)
-        indptr[1:] = torch.cumsum(pages, 0)
-        shape = self._shape
+    def _run(
+        self, attention: FlashInferGraphAttention, spans: list[AttentionSpan]
+    ) -> tuple[tuple[int, ...], list[Launch]]:
+        """A step with one layer of each window: its plans' integers and its launches."""
         self._stub.reset()
-        self._wrapper.plan(
-            indptr,
-            self._indices[: int(indptr[-1])],
-            lengths - (pages - 1) * BLOCK_SIZE,
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.head_dim,
-            BLOCK_SIZE,
-            q_data_type=torch.bfloat16,
-            kv_data_type=torch.bfloat16,
-        )
-        self._wrapper.run(self._queries, self._memory)
-        return list(self._wrapper._plan_info), self._stub.launches()
+        self._watched.reset()
+        plan = attention.plan(spans)
+        tensors = [tensor[: len(spans)] for tensor in (self._queries, self._keys, self._keys)]
+        for layer, window in enumerate(self._shape.windows):
+            plan.attend(layer, *tensors, window=window)
+        return attention.plan_info, self._stub.launches()
 
 
 def main() -> int:
@@ -196,7 +192,7 @@ def main() -> int:
         say(
             out,
             steps=len(cases.SHAPES) * len(batches),
-            graphs=len(cases.GRAPH_SHAPES) * len(sizes),
+            graphs=len(cases.SHAPES) * len(sizes),
         )
         for shape in cases.SHAPES:
             steps = Steps(shape, flashinfer, stub, max(b.num_tokens for b in batches))
@@ -208,10 +204,9 @@ def main() -> int:
             if needed := lines[widest].get("workspace_bytes", 0):
                 problems = steps.check_least_workspace(widest, needed)
                 say(out, shape=shape.name, least_workspace=needed, problems=problems)
-        for shape in cases.GRAPH_SHAPES:
+            graphs = Graphs(shape, flashinfer, stub)
             for size in sizes:
-                made = Graphs(shape, size, flashinfer, stub).check()
-                say(out, shape=shape.name, graph=size, **made)
+                say(out, shape=shape.name, graph=size, **graphs.check(size))
         there = {path.name for path in modules.iterdir()}
         say(out, asked=sorted(asked_modules()), outside=sorted(asked_modules() - there))
     except Exception as error:  # whatever FlashInfer or torch raises

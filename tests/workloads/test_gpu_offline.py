@@ -23,7 +23,7 @@ from workloads.gpu_offline_cases import (
     NUM_BLOCKS,
     Batch,
     batches,
-    graph_lengths,
+    graph_spans,
 )
 from workloads.gpu_offline_launches import Group, Launch, PlanInfo, expected, step_problems
 from workloads.gpu_offline_lines import Failed, lines_of
@@ -229,10 +229,13 @@ def test_only_cascades_share_blocks_and_all_steps_are_of_their_kind() -> None:
 
 
 def test_graphs_are_planned_for_each_context_and_for_all_together() -> None:
-    lengths = graph_lengths(3)
-    assert lengths["8192"] == [8192] * 3
-    assert lengths["mixed"] == [1, 16, 17]
-    assert len(lengths) == len(GRAPH_CONTEXTS) + 1
+    spans = graph_spans(3)
+    contexts = {name: [span.context for span in made] for name, made in spans.items()}
+    assert contexts["8192"] == [8192] * 3
+    assert contexts["mixed"] == [1, 16, 17]
+    assert len(contexts) == len(GRAPH_CONTEXTS) + 1
+    for made in spans.values():
+        assert step_pages(made, BLOCK_SIZE, NUM_BLOCKS).decode_only
 
 
 def test_plans_of_the_wrappers_are_watched() -> None:
@@ -260,7 +263,9 @@ def found_lines(problem: str | None = None) -> Found:
             **{"workspace_bytes": 3 * 2**20, "problems": problems},
         }
     )
-    found.add({"shape": shape, "graph": 8, "plans": 10, "workspace_bytes": 2**20, "problems": []})
+    found.add(
+        {"shape": shape, "graph": 8, "steps_planned": 10, "workspace_bytes": 2**20, "problems": []}
+    )
     found.add({"shape": shape, "least_workspace": 2**20, "problems": []})
     found.add({"asked": ["page"], "outside": []})
     return found
@@ -273,7 +278,7 @@ def test_figures_name_failures_workspaces_and_times() -> None:
         "failures": 0,
         "steps": 1,
         "graph_sizes": 1,
-        "graph_sizes_that_change": 0,
+        "graph_sizes_failed": 0,
         "modules_outside_the_list": 0,
         "workspace_8b_mib": 3,
         "workspace_70b_mib": 1,
