@@ -68,7 +68,7 @@ simulate: $(READY)
 	@exec $(PY) -m workloads simulate $(ARGS)
 
 check-gpu: $(READY)
-	@exec $(PY) -m workloads.check_gpu $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+	@exec $(PY) -m workloads.gpu.check $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 check-gpu-offline: $(READY_DEV)
 	@exec $(PY) -m workloads check-gpu-offline $(ARGS)

@@ -10,14 +10,13 @@ from workloads import (
     bench_scheduler,
     bench_startup,
     bench_tree,
-    check_gpu,
     cpu_options,
-    gpu_offline,
     measure_steps,
     sim_options,
 )
 from workloads.bench_agent import bench_agent
 from workloads.bench_cpu import bench_cpu
+from workloads.gpu import check, offline
 from workloads.own_server import ending_on_signals
 from workloads.results import folder_problem
 from workloads.simulate import simulate_orders
@@ -38,8 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     bench_scheduler.add_parser(commands)
     simulation = sim_options.add_parser(commands)
     measure_steps.add_parser(commands)
-    check_gpu.add_parser(commands)
-    gpu_offline.add_parser(commands)
+    check.add_parser(commands)
+    offline.add_parser(commands)
     args = parser.parse_args(arguments)
     folder = args.output.parent if args.command == measure_steps.NAME else args.output
     if problem := folder_problem(folder):
@@ -58,10 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
                 return simulate_orders(sim_options.resolve(args, simulation))
             if args.command == measure_steps.NAME:
                 return measure_steps.measure_steps(args.model, args.steps, args.seed, args.output)
-            if args.command == check_gpu.NAME:
-                return check_gpu.check_gpu(args)
-            if args.command == gpu_offline.NAME:
-                return gpu_offline.check_gpu_offline(args.output, args.jobs)
+            if args.command == check.NAME:
+                return check.check_gpu(args)
+            if args.command == offline.NAME:
+                return offline.check_gpu_offline(args.output, args.jobs)
             command = bench_startup.startup_command(args.model)
             return bench_startup.bench_startup(args.output, command)
     except KeyboardInterrupt:

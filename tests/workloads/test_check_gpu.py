@@ -12,10 +12,11 @@ import torch
 
 from radix_engine.gpu import fit
 from radix_engine.gpu.fit import GpuFacts
-from workloads import check_gpu, gpu_parts
-from workloads.check_gpu import finish, run_parts
-from workloads.gpu_outcomes import EXACT, Check, PartResult, Tolerance, compare
-from workloads.gpu_parts import Bench
+from workloads.gpu import check as check_gpu
+from workloads.gpu import parts as gpu_parts
+from workloads.gpu.check import finish, run_parts
+from workloads.gpu.outcomes import EXACT, Check, PartResult, Tolerance, compare
+from workloads.gpu.parts import Bench
 from workloads.results import Figure
 
 BENCH = Bench(None, torch.device("cpu"), 0, None, 32, False, print)
@@ -157,8 +158,8 @@ class Missing:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
-import workloads.gpu_parts
-from workloads.check_gpu import main
+import workloads.gpu.parts
+from workloads.gpu.check import main
 try:
     main(["--help"])
 except SystemExit as end:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workloads import gpu_arithmetic as arithmetic
-from workloads.gpu_arithmetic import DecodeCase, HostTime
-from workloads.gpu_shapes import llama_shape
+from workloads.gpu import arithmetic
+from workloads.gpu.arithmetic import DecodeCase, HostTime
+from workloads.gpu.shapes import llama_shape
 
 SMALL = llama_shape(
     num_layers=3,

@@ -15,11 +15,11 @@ import torch
 
 from radix_engine.gpu.graphs import Graph
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
-from workloads.gpu_checks_cascade import cascade_case, check_cascade
-from workloads.gpu_checks_graphs import Repeats, check_graphs, decode_spans
-from workloads.gpu_checks_ops import check_ops, spans_of, uninitialised_is_nan
-from workloads.gpu_outcomes import Check
-from workloads.gpu_shapes import HEAD_SHAPES, HeadShape, llama_shape, random_model, small_shape
+from workloads.gpu.checks_cascade import cascade_case, check_cascade
+from workloads.gpu.checks_graphs import Repeats, check_graphs, decode_spans
+from workloads.gpu.checks_ops import check_ops, spans_of, uninitialised_is_nan
+from workloads.gpu.outcomes import Check
+from workloads.gpu.shapes import HEAD_SHAPES, HeadShape, llama_shape, random_model, small_shape
 
 CPU = torch.device("cpu")
 SHAPE = HeadShape(4, 2, 64, 96)

@@ -13,7 +13,7 @@ from radix_engine.model.linear import Linear
 from radix_engine.model.weights import LoadedModel
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
 from tests.model.helpers import random_tokens, tiny_runner
-from workloads.gpu_checks_model import (
+from workloads.gpu.checks_model import (
     LogitTolerance,
     check_model,
     compare_logits,
@@ -143,7 +143,7 @@ def test_prompts_of_any_length_are_taken(model: LoadedModel[Linear], length: int
 
 def test_the_model_folder_is_only_read_for_its_tokenizer(tmp_path: Path) -> None:
     from tests.tiny import write_tiny_tokenizer
-    from workloads.gpu_checks_model import encoder
+    from workloads.gpu.checks_model import encoder
 
     write_tiny_tokenizer(tmp_path)
     ids = encoder(tmp_path)("the in")

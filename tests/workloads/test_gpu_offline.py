@@ -14,10 +14,10 @@ from radix_engine.attention.flashinfer_attention import FlashInferAttention
 from radix_engine.attention.flashinfer_pages import shared_pages, step_pages
 from radix_engine.memory.kv_memory import KVMemory
 from tests.gpu.fake_flashinfer import make_fake
-from workloads import gpu_offline
 from workloads.__main__ import main
-from workloads.gpu_offline import child_environment
-from workloads.gpu_offline_cases import (
+from workloads.gpu import offline as gpu_offline
+from workloads.gpu.offline import child_environment
+from workloads.gpu.offline_cases import (
     BLOCK_SIZE,
     GRAPH_CONTEXTS,
     NUM_BLOCKS,
@@ -25,12 +25,12 @@ from workloads.gpu_offline_cases import (
     batches,
     graph_spans,
 )
-from workloads.gpu_offline_launches import Group, Launch, PlanInfo, expected, step_problems
-from workloads.gpu_offline_lines import Failed, lines_of
-from workloads.gpu_offline_modules import kept_folder, write_package
-from workloads.gpu_offline_report import Found, make_figures
-from workloads.gpu_offline_stub import Stub, Watched
-from workloads.gpu_offline_toolkit import (
+from workloads.gpu.offline_launches import Group, Launch, PlanInfo, expected, step_problems
+from workloads.gpu.offline_lines import Failed, lines_of
+from workloads.gpu.offline_modules import kept_folder, write_package
+from workloads.gpu.offline_report import Found, make_figures
+from workloads.gpu.offline_stub import Stub, Watched
+from workloads.gpu.offline_toolkit import (
     Missing,
     Toolkit,
     build_stubs,

@@ -10,11 +10,11 @@ import torch
 
 from radix_engine.gpu.graphs import GraphRunner
 from tests.gpu.fake_flashinfer import make_fake
-from workloads.gpu_arithmetic import DecodeCase, decode_bytes, prompt_operations
-from workloads.gpu_checks_graphs import Repeats, Runners, make_runners
-from workloads.gpu_clock import Work
-from workloads.gpu_shapes import llama_shape, random_model
-from workloads.gpu_timings import StepTimer, decode_figures
+from workloads.gpu.arithmetic import DecodeCase, decode_bytes, prompt_operations
+from workloads.gpu.checks_graphs import Repeats, Runners, make_runners
+from workloads.gpu.clock import Work
+from workloads.gpu.shapes import llama_shape, random_model
+from workloads.gpu.timings import StepTimer, decode_figures
 
 CPU = torch.device("cpu")
 BLOCKS = 132

@@ -20,8 +20,8 @@ from radix_engine.attention.interface import AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.gpu.ops import FlashInferOps, TorchOps
 from radix_engine.memory.kv_memory import KVMemory
-from workloads.gpu_outcomes import EXACT, Check, Tolerance, compare
-from workloads.gpu_shapes import HeadShape, llama_shape
+from workloads.gpu.outcomes import EXACT, Check, Tolerance, compare
+from workloads.gpu.shapes import HeadShape, llama_shape
 
 PART = "ops"
 OPS_TOLERANCE = {

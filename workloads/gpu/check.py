@@ -1,7 +1,7 @@
 """check-gpu: whether this machine's GPU computes right, and how fast.
 
 Needs torch and FlashInfer, and packages to read models for the part "model" only; so it can be run
-by an interpreter that has no more: python -m workloads.check_gpu. It has not run on a GPU yet.
+by an interpreter that has no more: python -m workloads.gpu.check. It has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from workloads.option_types import at_least
 from workloads.results import folder_problem
 
 if TYPE_CHECKING:
-    from workloads.gpu_outcomes import PartResult
-    from workloads.gpu_parts import Bench
+    from workloads.gpu.outcomes import PartResult
+    from workloads.gpu.parts import Bench
 
 NAME = "check-gpu"
 PARTS = ("ops", "graphs", "cascade", "model", "timings")
@@ -97,8 +97,8 @@ def check_gpu(args: argparse.Namespace) -> int:
     import torch
 
     from radix_engine.gpu.fit import load_flashinfer, read_gpu, why_not
-    from workloads.gpu_outcomes import NO_GPU
-    from workloads.gpu_parts import RUNS, Bench
+    from workloads.gpu.outcomes import NO_GPU
+    from workloads.gpu.parts import RUNS, Bench
 
     facts = read_gpu()
     if (line := why_not(facts)) is not None:
@@ -147,7 +147,7 @@ def finish(
     machine: Mapping[str, object],
 ) -> int:
     """Print and write; returns the exit status."""
-    from workloads import gpu_outcomes as outcomes
+    from workloads.gpu import outcomes
     from workloads.results import figures_table, write_results
 
     checks = [check for result in results.values() for check in result.checks]
@@ -171,7 +171,7 @@ def _say(line: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command by itself."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.check_gpu", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="python -m workloads.gpu.check", description=_DESCRIPTION)
     add_options(parser)
     args = parser.parse_args(arguments)
     if problem := folder_problem(args.output):

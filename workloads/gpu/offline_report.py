@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workloads.gpu_offline_cases import LAYERS, LLAMA_8B, LLAMA_70B, SHAPES, WORKSPACE_MIB
-from workloads.gpu_offline_lines import Line
+from workloads.gpu.offline_cases import LAYERS, LLAMA_8B, LLAMA_70B, SHAPES, WORKSPACE_MIB
+from workloads.gpu.offline_lines import Line
 from workloads.results import Figure, table
 
 _MIB = 2**20

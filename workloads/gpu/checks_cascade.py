@@ -18,9 +18,9 @@ from radix_engine.attention.flashinfer_wrappers import (
 from radix_engine.attention.interface import AttentionSpan
 from radix_engine.gpu.sizing import WORKSPACE_BYTES
 from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
-from workloads.gpu_checks_ops import ATTENTION_TOLERANCE, BLOCK
-from workloads.gpu_outcomes import Check, compare
-from workloads.gpu_shapes import HeadShape
+from workloads.gpu.checks_ops import ATTENTION_TOLERANCE, BLOCK
+from workloads.gpu.outcomes import Check, compare
+from workloads.gpu.shapes import HeadShape
 
 PART = "cascade"
 SHARED = (256, 1024)

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from workloads.gpu_offline_launches import Launch, PlanInfo
-from workloads.gpu_offline_modules import check_torch
+from workloads.gpu.offline_launches import Launch, PlanInfo
+from workloads.gpu.offline_modules import check_torch
 
 _DLPACK_CUDA = 2
 

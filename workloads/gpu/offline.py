@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from workloads import gpu_offline_modules as modules
-from workloads.gpu_offline_lines import Failed, lines_of
-from workloads.gpu_offline_report import NOTES, Found, graphs_table, make_figures, steps_table
-from workloads.gpu_offline_toolkit import (
+from workloads.gpu import offline_modules as modules
+from workloads.gpu.offline_lines import Failed, lines_of
+from workloads.gpu.offline_report import NOTES, Found, graphs_table, make_figures, steps_table
+from workloads.gpu.offline_toolkit import (
     Missing,
     Toolkit,
     build_stubs,
@@ -108,7 +108,7 @@ def run_checks(jobs: int) -> Found:
     # FlashInfer takes its modules from this package, which comes first.
     environment["PYTHONPATH"] = os.pathsep.join((str(folder), environment["PYTHONPATH"]))
     arguments = [str(runtime), str(driver), str(compiled)]
-    lines = lines_of("workloads.gpu_offline_worker", arguments, environment, folder / "check.log")
+    lines = lines_of("workloads.gpu.offline_worker", arguments, environment, folder / "check.log")
     with closing(lines), tqdm(desc="steps and graphs", unit="check") as bar:
         for line in lines:
             if "steps" in line:
@@ -128,7 +128,7 @@ def child_environment(
     # modules name more functions of the runtime than the stand-in has.
     dropped = ("LD_BIND_NOW", "CUDA_PATH")
     kept = {k: v for k, v in base.items() if k not in dropped and not k.startswith("FLASHINFER_")}
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     return {
         **kept,
         "PATH": os.pathsep.join((kept.get("PATH", os.defpath), str(ninja.parent))),
@@ -146,7 +146,7 @@ def child_environment(
 def _compile(compiled: Path, environment: Mapping[str, str], log: Path) -> set[str]:
     """Have all modules compiled; their names."""
     names: set[str] = set()
-    lines = lines_of("workloads.gpu_offline_modules", [str(compiled)], environment, log)
+    lines = lines_of("workloads.gpu.offline_modules", [str(compiled)], environment, log)
     with closing(lines), tqdm(desc="modules", total=len(modules.MODULES), unit="module") as bar:
         for line in lines:
             if "module" in line:

@@ -20,8 +20,8 @@ from radix_engine.model.batch import Span
 from radix_engine.model.config import ModelConfig
 from radix_engine.model.linear import Linear
 from radix_engine.model.weights import LoadedModel
-from workloads.gpu_outcomes import EXACT, Check, Tolerance, compare
-from workloads.gpu_shapes import random_model
+from workloads.gpu.outcomes import EXACT, Check, Tolerance, compare
+from workloads.gpu.shapes import random_model
 
 PART = "graphs"
 UNPADDED_TOLERANCE = {

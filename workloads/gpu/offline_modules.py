@@ -1,6 +1,6 @@
 """FlashInfer's modules that check-gpu-offline compiles, and the process that compiles them.
 
-``python -m workloads.gpu_offline_modules FOLDER`` makes FOLDER/flashinfer_jit_cache, a package in
+``python -m workloads.gpu.offline_modules FOLDER`` makes FOLDER/flashinfer_jit_cache, a package in
 which FlashInfer looks for compiled modules, and says on standard output what it does, one line of
 JSON each. What is there already is kept.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workloads.gpu_offline_lines import fail, say, take_output
+from workloads.gpu.offline_lines import fail, say, take_output
 
 PACKAGE = "flashinfer_jit_cache"
 CAPABILITY = "9.0a"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-STUB_SOURCE = Path(__file__).resolve().parents[1] / "tools" / "cuda_runtime_stub.c"
+STUB_SOURCE = Path(__file__).resolve().parents[2] / "tools" / "cuda_runtime_stub.c"
 
 INSTALL_NVCC = "pip install " + " ".join(
     f"'nvidia-{name}==13.0.*'"

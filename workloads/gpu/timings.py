@@ -1,6 +1,6 @@
 """How long steps of a model of Llama-3.1-8B's shape take on a GPU, with random weights.
 
-Has not run on a GPU yet; what it computes from the times is in `gpu_arithmetic`. Steps are forward
+Has not run on a GPU yet; what it computes from the times is in `arithmetic`. Steps are forward
 passes and the choice of the best tokens: no server, no scheduler.
 """
 
@@ -18,12 +18,12 @@ from radix_engine.gpu.graphs import CudaRecorder, GraphRunner
 from radix_engine.gpu.runner import GpuRunner
 from radix_engine.gpu.sizing import graph_bytes, step_bytes
 from radix_engine.model.batch import Follow, Span
-from workloads import gpu_arithmetic as arithmetic
-from workloads.gpu_arithmetic import DecodeCase, HostTime
-from workloads.gpu_checks_graphs import BLOCK, make_runners
-from workloads.gpu_clock import GpuClock, Work
-from workloads.gpu_outcomes import PartResult
-from workloads.gpu_shapes import LLAMA_8B_LAYERS, llama_shape, random_model
+from workloads.gpu import arithmetic
+from workloads.gpu.arithmetic import DecodeCase, HostTime
+from workloads.gpu.checks_graphs import BLOCK, make_runners
+from workloads.gpu.clock import GpuClock, Work
+from workloads.gpu.outcomes import PartResult
+from workloads.gpu.shapes import LLAMA_8B_LAYERS, llama_shape, random_model
 from workloads.results import Figure
 
 PART = "timings"

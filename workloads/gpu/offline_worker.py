@@ -1,6 +1,6 @@
 """The process of check-gpu-offline that plans and launches with the real FlashInfer package.
 
-``python -m workloads.gpu_offline_worker RUNTIME DRIVER MODULES`` says on standard output what came
+``python -m workloads.gpu.offline_worker RUNTIME DRIVER MODULES`` says on standard output what came
 of each step and of each batch size of CUDA graphs, one line of JSON each.
 """
 
@@ -20,11 +20,11 @@ from radix_engine.attention.flashinfer_wrappers import Heads
 from radix_engine.attention.interface import AttentionSpan
 from radix_engine.gpu.graphs import capture_sizes
 from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
-from workloads import gpu_offline_cases as cases
-from workloads.gpu_offline_cases import BLOCK_SIZE, LAYERS, Batch, Shape
-from workloads.gpu_offline_launches import Group, Launch, step_problems
-from workloads.gpu_offline_lines import Line, fail, one_line, say, take_output
-from workloads.gpu_offline_stub import Stub, Watched, asked_modules, import_flashinfer, plans_of
+from workloads.gpu import offline_cases as cases
+from workloads.gpu.offline_cases import BLOCK_SIZE, LAYERS, Batch, Shape
+from workloads.gpu.offline_launches import Group, Launch, step_problems
+from workloads.gpu.offline_lines import Line, fail, one_line, say, take_output
+from workloads.gpu.offline_stub import Stub, Watched, asked_modules, import_flashinfer, plans_of
 
 REPEATS = 6  # the first two make the wrappers; the others are timed
 _MIB = 2**20

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from workloads.gpu_arithmetic import copy_rate
+from workloads.gpu.arithmetic import copy_rate
 
 Work = Callable[[], object]
 

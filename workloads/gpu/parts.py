@@ -13,14 +13,14 @@ import torch
 
 from radix_engine.gpu.graphs import CudaRecorder
 from radix_engine.model.linear import TorchPacking
-from workloads.gpu_checks_cascade import SHARED, cascade_case, check_cascade
-from workloads.gpu_checks_graphs import check_graphs
-from workloads.gpu_checks_model import check_model, encoder, text_prompts
-from workloads.gpu_checks_ops import check_ops
-from workloads.gpu_clock import GpuClock
-from workloads.gpu_outcomes import PartResult
-from workloads.gpu_shapes import HEAD_SHAPES, small_shape
-from workloads.gpu_timings import measure
+from workloads.gpu.checks_cascade import SHARED, cascade_case, check_cascade
+from workloads.gpu.checks_graphs import check_graphs
+from workloads.gpu.checks_model import check_model, encoder, text_prompts
+from workloads.gpu.checks_ops import check_ops
+from workloads.gpu.clock import GpuClock
+from workloads.gpu.outcomes import PartResult
+from workloads.gpu.shapes import HEAD_SHAPES, small_shape
+from workloads.gpu.timings import measure
 from workloads.results import Figure
 
 
