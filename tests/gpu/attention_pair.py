@@ -12,6 +12,7 @@ from radix_engine.attention.flashinfer_attention import FlashInferAttention
 from radix_engine.attention.interface import AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.memory.kv_memory import KVMemory
+from tests.gpu.binding import CountedFake, real_signatures
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
 
 HEAD_DIM, KV_HEADS, BLOCK, NUM_BLOCKS = 64, 2, 16, 120
@@ -75,7 +76,8 @@ class Pair:
                 filled[list(span.block_table[first + 1 :])] = 0
             other.layers[layer].copy_(filled)
         self.memory, self.reference_memory = mine, other
-        self.attention = FlashInferAttention(mine, group * KV_HEADS, self.fake)
+        counted = CountedFake(self.fake, real_signatures())
+        self.attention = FlashInferAttention(mine, group * KV_HEADS, counted)
         self.reference = TorchAttention(other)
 
     def draw(self, *shape: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from tests.gpu.fake_flashinfer import FUNCTIONS, METHODS, WRAPPERS
+from tests.gpu.fake_flashinfer import FUNCTIONS, METHODS, WRAPPERS, make_fake
 
 Signatures = Mapping[str, inspect.Signature]
 """By name: "rmsnorm", "<wrapper>.__init__", "<wrapper>.plan", "<wrapper>.run"; without self."""
@@ -83,6 +83,26 @@ class _BoundWrapper:
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         setattr(self._wrapper, attribute, value)
+
+
+EXECUTED: Counter[str] = Counter()
+"""All calls of this test run that were bound to the real package's signatures and executed by the
+fake. `conftest.py` says how many at the end."""
+
+
+class CountedFake(Bound):
+    """A fake behind the real package's signatures, whose calls count in `EXECUTED`."""
+
+    def call(self, name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Bind, call, count."""
+        result = super().call(name, function, args, kwargs)
+        EXECUTED[name] += 1
+        return result
+
+
+def bound_fake() -> Any:
+    """A new fake flashinfer that takes only what the real package would."""
+    return CountedFake(make_fake(), real_signatures())
 
 
 def bound(module: Any, signatures: Signatures) -> Bound:

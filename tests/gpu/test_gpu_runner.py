@@ -22,7 +22,7 @@ from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.served import Runner
 from radix_engine.model.weights import LoadedModel
-from tests.gpu.fake_flashinfer import make_fake
+from tests.gpu.binding import bound_fake
 from tests.model.helpers import random_tokens, tiny_runner
 
 NUM_BLOCKS = 64
@@ -81,7 +81,7 @@ def over_torch(model: LoadedModel[Linear]) -> GpuRunner:
 
 
 def over_flashinfer(model: LoadedModel[Linear]) -> GpuRunner:
-    memory, fake = memory_of(model), make_fake()
+    memory, fake = memory_of(model), bound_fake()
     attention = FlashInferAttention(memory, model.config.num_heads, fake, workspace_bytes=2**20)
     return GpuRunner(model, memory, attention, FlashInferOps(fake))
 

@@ -30,7 +30,8 @@ from radix_engine.model.batch import Follow, Span
 from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.weights import LoadedModel
-from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
+from tests.gpu.binding import bound_fake
+from tests.gpu.fake_flashinfer import FakeFlashInfer
 from tests.gpu.test_gpu_runner import (
     NUM_BLOCKS,
     all_logits,
@@ -165,7 +166,7 @@ class Setup:
         lent = without_last_block(self.memory)
         self.eager = GpuRunner(model, lent, TorchAttention(lent), TorchOps())
         self.recorder = Recorder()
-        self.fake = make_fake()
+        self.fake = bound_fake()
         graphs = graphs_of(model, self.memory, self.fake, limit)
         self.runner = GraphRunner(self.eager, graphs.attention, self.recorder, DUMMY)
         self.progress: list[tuple[int, int]] = []
@@ -173,7 +174,7 @@ class Setup:
 
     @property
     def plans(self) -> int:
-        return self.fake.calls["CUDAGraphBatchDecodeWithPagedKVCacheWrapper.plan"]
+        return int(self.fake.calls["CUDAGraphBatchDecodeWithPagedKVCacheWrapper.plan"])
 
     def decodes(self, lengths: Sequence[int]) -> tuple[list[Span], torch.Tensor]:
         """Sequences that lack their last token, and the model's logits after it."""
@@ -324,7 +325,7 @@ def test_a_step_that_does_not_fit_is_refused_before_anything_runs(llama: ModelRu
 
 def test_the_dummy_block_must_exist(llama: ModelRunner) -> None:
     eager = over_torch(llama.model)
-    graphs = graphs_of(llama.model, memory_of(llama.model), make_fake(), 1)
+    graphs = graphs_of(llama.model, memory_of(llama.model), bound_fake(), 1)
     for block in (-1, NUM_BLOCKS):
         runner = GraphRunner(eager, graphs.attention, Recorder(), block)
         with pytest.raises(ValueError, match="outside 0 to 63"):

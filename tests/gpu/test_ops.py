@@ -12,7 +12,7 @@ import torch
 from radix_engine.gpu.ops import FlashInferOps, Ops, TorchOps, cos_sin_table
 from radix_engine.model.config import ModelConfig, parse_config
 from radix_engine.model.rope import inverse_frequencies, rotation
-from tests.gpu.fake_flashinfer import make_fake
+from tests.gpu.binding import bound_fake
 
 CPU = torch.device("cpu")
 # Two roundings to bfloat16 (8 bits) of numbers below 8, and float32's own noise.
@@ -56,7 +56,7 @@ def random(*size: int, seed: int = 0) -> torch.Tensor:
 
 def both(check: Callable[[Ops], None]) -> None:
     check(TorchOps())
-    check(FlashInferOps(make_fake()))
+    check(FlashInferOps(bound_fake()))
 
 
 def test_a_norm_divides_by_the_root_of_the_mean_square() -> None:
@@ -132,7 +132,7 @@ def test_fused_norms_equal_those_in_torch(dtype: torch.dtype) -> None:
     x, residual, weight = (
         random(*size, seed=seed).to(dtype) for seed, size in enumerate([(7, 96), (7, 96), (96,)])
     )
-    fused, plain = FlashInferOps(make_fake()), TorchOps()
+    fused, plain = FlashInferOps(bound_fake()), TorchOps()
     assert_near(fused.rms_norm(x, weight, 1e-5), plain.rms_norm(x, weight, 1e-5))
     sums = residual.clone(), residual.clone()
     results = (
@@ -148,7 +148,7 @@ def test_fused_norms_equal_those_in_torch(dtype: torch.dtype) -> None:
 def test_fused_norms_per_head_equal_those_in_torch(dtype: torch.dtype) -> None:
     heads, weight = random(7, 8, 64).to(dtype), random(64, seed=1).to(dtype)
     queries = heads[:, :4]
-    normed = FlashInferOps(make_fake()).rms_norm(queries, weight, 1e-6)
+    normed = FlashInferOps(bound_fake()).rms_norm(queries, weight, 1e-6)
     assert normed.shape == (7, 4, 64)
     assert_near(normed, TorchOps().rms_norm(queries, weight, 1e-6))
 
@@ -163,7 +163,7 @@ def test_rotations_by_the_table_equal_those_in_torch(
     positions = torch.tensor([0, 1, 63, 64, 511, 7], dtype=torch.int32)
     heads = random(6, 8, head_dim, seed=3).to(dtype)
     rotated = []
-    for ops in (FlashInferOps(make_fake()), TorchOps()):
+    for ops in (FlashInferOps(bound_fake()), TorchOps()):
         mine = heads.clone()
         ops.rope(config, CPU)(mine[:, :4], mine[:, 4:6], positions)
         rotated.append(mine)
@@ -173,7 +173,7 @@ def test_rotations_by_the_table_equal_those_in_torch(
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_fused_activations_equal_those_in_torch(dtype: torch.dtype) -> None:
     gate_up = random(5, 192, seed=4).to(dtype)
-    assert_near(FlashInferOps(make_fake()).silu_and_mul(gate_up), TorchOps().silu_and_mul(gate_up))
+    assert_near(FlashInferOps(bound_fake()).silu_and_mul(gate_up), TorchOps().silu_and_mul(gate_up))
 
 
 # Refused before anybody is called.

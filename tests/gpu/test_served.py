@@ -30,7 +30,7 @@ from server import Engine, EngineOptions
 from server.gpu_choice import GpuWay
 from server.model_choice import with_gpu
 from server.text import TextCodec
-from tests.gpu.fake_flashinfer import make_fake
+from tests.gpu.binding import bound_fake
 from tests.gpu.test_gpu_runner import all_logits, assert_near
 from tests.gpu.test_graphs import Recorder, Repeat
 from tests.model.helpers import random_tokens
@@ -87,7 +87,7 @@ def test_a_runner_that_records_keeps_a_block_to_itself(
     watched = Watched()
     # what the stand-in for graphs says that each takes, in bytes
     watched.recorder.free_bytes = lambda: 2**30 - 3 * 2**20 * len(watched.recorder.graphs)  # type: ignore[method-assign]
-    served = gpu_model(model, make_fake(), watched.recording(8))
+    served = gpu_model(model, bound_fake(), watched.recording(8))
     with caplog.at_level(logging.INFO):
         runner = served.make_runner(20, 16)
     assert isinstance(runner, GraphRunner)
@@ -109,7 +109,7 @@ def test_a_runner_that_records_keeps_a_block_to_itself(
 
 def test_torchs_attention_is_not_recorded(model: LoadedModel[Linear]) -> None:
     watched = Watched()
-    for served in (gpu_model(model, None, watched.recording(8)), gpu_model(model, make_fake())):
+    for served in (gpu_model(model, None, watched.recording(8)), gpu_model(model, bound_fake())):
         runner = served.make_runner(20, 16)
         assert type(runner) is GpuRunner
         assert runner.memory.num_blocks == 20
@@ -117,7 +117,7 @@ def test_torchs_attention_is_not_recorded(model: LoadedModel[Linear]) -> None:
 
 
 def test_only_a_gpu_is_looked_ahead_of(model: LoadedModel[Linear]) -> None:
-    assert not gpu_model(model, make_fake()).look_ahead
+    assert not gpu_model(model, bound_fake()).look_ahead
     assert gpu_model(replace(model, device=torch.device("cuda")), None).look_ahead
 
 
@@ -127,7 +127,7 @@ class NoRoom(Recorder):
 
 
 def test_graphs_that_do_not_fit_are_told(model: LoadedModel[Linear]) -> None:
-    served = gpu_model(model, make_fake(), Watched(NoRoom()).recording(8))
+    served = gpu_model(model, bound_fake(), Watched(NoRoom()).recording(8))
     with pytest.raises(ValueError, match="start with a smaller --gpu-memory-utilization"):
         served.make_runner(20, 16)
 
@@ -164,7 +164,7 @@ def test_steps_are_recorded_where_flashinfer_computes_on_a_gpu(
     limit: int | None,
 ) -> None:
     asked: list[Recording | None] = []
-    monkeypatch.setattr("server.model_choice.load_flashinfer", make_fake)
+    monkeypatch.setattr("server.model_choice.load_flashinfer", bound_fake)
     monkeypatch.setattr("server.model_choice.load_model", lambda *_: None)
     monkeypatch.setattr("server.model_choice.gpu_model", lambda *given: asked.append(given[2]))
     way = GpuWay(torch.device(device), torch.bfloat16, flashinfer, "")
@@ -200,7 +200,7 @@ def test_an_engine_that_looks_ahead_answers_as_one_on_torch_that_waits(
 ) -> None:
     """Answers of many lengths, so the batch changes; some can be drawn ahead, others not."""
     limits = Limits(max_step_tokens=24, max_running=6)
-    fake, watched = make_fake(), Watched()
+    fake, watched = bound_fake(), Watched()
     served = gpu_model(model, fake, watched.recording(4) if recorded else None)
     engine = engine_over(replace(served, look_ahead=True), num_blocks, limits)
     expected = answers(engine_over(torch_model(model), num_blocks, limits), mixed())
@@ -227,7 +227,7 @@ def test_steps_take_the_tokens_of_those_before_from_the_device(
 
     module = "graphs" if recorded else "runner"
     monkeypatch.setattr(f"radix_engine.gpu.{module}.move_tokens", counted)
-    served = gpu_model(model, make_fake(), Watched().recording(8) if recorded else None)
+    served = gpu_model(model, bound_fake(), Watched().recording(8) if recorded else None)
     engine = engine_over(replace(served, look_ahead=True), 64, None)
     plain = mixed()[:6]
     expected = answers(engine_over(torch_model(model), 64, None), plain)

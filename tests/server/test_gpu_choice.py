@@ -21,7 +21,8 @@ from server.__main__ import main
 from server.gpu_choice import GpuWay, gpu_way, on_processor, refuse_early
 from server.model_choice import choose, with_gpu
 from server.text import TextCodec
-from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
+from tests.gpu.binding import bound_fake
+from tests.gpu.fake_flashinfer import FakeFlashInfer
 from tests.server.conftest import MakeEngine
 from tests.server.prompts import greedy, ids
 from tests.tiny import make_tiny_folder
@@ -288,9 +289,9 @@ def test_an_engine_on_a_gpu_answers_as_one_on_torch(folder: Path, make_engine: M
 
 
 @pytest.fixture
-def flashinfer(monkeypatch: pytest.MonkeyPatch) -> FakeFlashInfer:
+def flashinfer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is imported as flashinfer."""
-    fake = make_fake()
+    fake = bound_fake()
     monkeypatch.setenv("FLASHINFER_USE_CUDA_NORM", "1")  # put back afterwards
     monkeypatch.setitem(sys.modules, "flashinfer", fake)
     return fake

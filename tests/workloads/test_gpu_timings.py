@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from radix_engine.gpu.graphs import GraphRunner
-from tests.gpu.fake_flashinfer import make_fake
+from tests.gpu.binding import bound_fake
 from workloads.gpu.arithmetic import DecodeCase, decode_bytes, prompt_operations
 from workloads.gpu.checks_graphs import Repeats, Runners, make_runners
 from workloads.gpu.clock import Work
@@ -60,7 +60,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def runners() -> Runners:
     model = random_model(CONFIG, torch.bfloat16, CPU, 0)
-    return make_runners(make_fake(), model, BLOCKS)
+    return make_runners(bound_fake(), model, BLOCKS)
 
 
 @pytest.fixture(scope="module")
