@@ -29,7 +29,7 @@ from scheduler.draft import Draft
 from scheduler.lifecycle import Lifecycle
 from scheduler.plan import NewToken, ScheduledSpan, StepPlan, check_tokens
 from scheduler.queue import WaitingQueue, match_of
-from scheduler.request import Request
+from scheduler.request import Request, State
 from scheduler.running import Running
 
 # Waiting requests whose cached prefixes are evicted last, and after how many steps others are.
@@ -145,7 +145,8 @@ class Scheduler:
             if self._waiting:
                 continuing.announce(self._requests, draft, prefilling)
             self._admission.admit(draft, now)
-            continuing.use_the_rest(self._requests, draft)
+            if not draft.lacks_room:
+                continuing.use_the_rest(self._requests, draft)
             if not self._is_ahead:
                 self._make_room(draft, now)
         self._lacks_room = draft.lacks_room
@@ -168,6 +169,16 @@ class Scheduler:
         self._is_ahead = True
         return True
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a step is taken for computed, and not committed yet."""
+        return self._is_ahead
+
+    def awaits(self, request: Request) -> bool:
+        """Whether what is being computed of a request counts: it has neither ended nor been sent
+        back since."""
+        return request.state is State.RUNNING and (request.ahead > 0 or not self._is_ahead)
+
     def commit(self, plan: StepPlan, tokens: Sequence[int | None]) -> list[NewToken]:
         """Record a computed step. ``tokens`` are the sampled ones, in ``plan.sampling``'s order:
         for each request one, and then one for each of its ``branches``.
@@ -179,9 +190,9 @@ class Scheduler:
         check_tokens(sampling, tokens)
         if ahead:  # without those who ended meanwhile, or were sent back
             spans = tuple([span for span in spans if span.request.ahead])
+        self._running.commit(ahead=ahead)
         self._is_ahead = False
         self.counters.steps += 1
-        self._running.commit(ahead=ahead)
         self._record(spans)
         results: list[NewToken] = []
         left = iter(tokens)

@@ -92,7 +92,7 @@ def launch(
     on_host = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
     on_host.copy_(drawn, non_blocking=True)
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
+    arrived.record(torch.cuda.current_stream(drawn.device))
     return Flight(plan, requests, drawn, on_host, arrived)
 
 

@@ -114,14 +114,17 @@ class Steps:
         self._flight = None
         try:
             tokens, broken = flight.wait()
-            if broken:
-                self.active.fail(broken, _NOT_FINITE)
+            # Those who were sent back meanwhile may have read what these computed.
+            self.active.fail([r for r in broken if self._scheduler.awaits(r)], _NOT_FINITE)
             plan = flight.plan.still_running
             results = self._scheduler.commit(plan, [tokens[s.request] for s in plan.sampling])
+        except ParallelError:
+            raise
         except Exception as error:
             logger.exception("a step failed")
             self.active.fail([span.request for span in flight.plan.spans], describe(error))
-            self._scheduler.commit(StepPlan(()), [])  # nothing came of it
+            if self._scheduler.is_ahead:
+                self._scheduler.commit(StepPlan(()), [])  # nothing came of it
             return
         self._check_books()
         self._hand_out(results, Chosen())

@@ -177,7 +177,9 @@ def _invert(cumulative: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
     total = cumulative[:, -1:].contiguous()
     target = total * _column([each.number for each in draws], cumulative)
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
+    picks = torch.searchsorted(cumulative, target, right=True).squeeze(1)
+    # Behind the end where logits are no numbers: whatever is drawn of these, it must be a token.
+    return picks.clamp_(max=cumulative.shape[1] - 1)
 
 
 def _log(share: float) -> float:

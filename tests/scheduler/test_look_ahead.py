@@ -113,6 +113,7 @@ def test_who_is_sent_back_in_flight_starts_again_and_what_was_computed_is_thrown
     plan = bench.step(abort_later=[one])
     assert [span.request for span in plan.spans] == [one, other]
     assert other.state is State.WAITING
+    assert not bench.scheduler.awaits(other)
     bench.step()  # it runs again, and the result of the step in flight is not for this run
     assert other.request_id in [each.request_id for each in bench.scheduler._running]
     assert bench.results == []
@@ -159,6 +160,18 @@ def test_a_second_step_cannot_go_ahead_of_one_that_is_not_committed() -> None:
     plan = bench.step()
     with pytest.raises(RuntimeError, match="has not been committed"):
         bench.scheduler.go_ahead(plan)
+
+
+def test_what_is_computed_of_a_running_request_counts_whether_or_not_others_went_ahead() -> None:
+    bench = LookAheadBench(8)
+    request = bench.submit(ids(5, 1), 4)
+    plan = bench.scheduler.plan()
+    assert bench.scheduler.awaits(request)
+    assert bench.scheduler.go_ahead(plan)
+    assert bench.scheduler.is_ahead
+    assert bench.scheduler.awaits(request)
+    bench.scheduler.abort(request)
+    assert not bench.scheduler.awaits(request)
 
 
 def test_branches_fork_off_before_the_next_step_is_planned() -> None:

@@ -198,31 +198,48 @@ def test_aborts_in_flight_give_everything_back(make: Make) -> None:
     assert [ended.get(timeout=60) for _ in range(10)] == ["abort"] * 10
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=1.0, seed=1),
+        SamplingParams(temperature=1.0, top_p=0.9, seed=1),
+        SamplingParams(temperature=1.0, top_k=5, seed=1),
+    ],
+)
 def test_logits_that_are_no_numbers_end_their_request_and_the_others_go_on(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch, way: SamplingParams
 ) -> None:
     engine, runner = make()
     forward = runner.forward_following
-    bad = ids(17, seed=3)
+    bad, good = ids(17, seed=3), ids(25, seed=4)
+    params = GenerationParams(6, way, ignore_eos=True)
+    [[expected]] = answers(engine, [(good, params)])
 
     def spoiled(spans: Sequence[Span], follow: Follow | None) -> torch.Tensor:
         logits = forward(spans, follow).clone()
         row = 0
         for span in spans:
-            if span.num_logits and list(span.tokens) == bad:
+            if span.num_logits and span.start <= len(bad) - 1 and list(span.tokens)[-1] == bad[-1]:
                 logits[row] = float("nan")
             row += span.num_logits
         return logits
 
     monkeypatch.setattr(runner, "forward_following", spoiled)
-    outputs: queue.SimpleQueue[Output] = queue.SimpleQueue()
-    good = ids(25, seed=4)
-    engine.submit(bad, greedy(5), outputs.put)
-    ended = outputs.get(timeout=60)
-    assert ended.finish_reason == "error"
-    assert ended.error == "the model's logits are not finite numbers"
-    [completion] = engine.generate([good], greedy(6))
-    assert len(completion.token_ids) == 6
+    outputs: queue.SimpleQueue[tuple[int, Output]] = queue.SimpleQueue()
+    engine.submit(good, params, partial(_put, outputs, 0))
+    engine.submit(bad, params, partial(_put, outputs, 1))
+    tokens: list[int] = []
+    left = 2
+    while left:
+        number, output = outputs.get(timeout=60)
+        left -= output.finish_reason is not None
+        if number == 0:
+            assert output.error is None
+            tokens += output.token_ids
+        else:
+            assert output.error == "the model's logits are not finite numbers"
+    assert tuple(tokens) == expected
 
 
 def test_memory_that_runs_out_at_a_launch_is_tried_again_in_parts(
