@@ -12,17 +12,17 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.http.chat import CHAT, ChatRequest
-from server.http.completions import COMPLETIONS, CompletionRequest
+from server.http.description import add_models, body_of, stream_of
 from server.http.engine_like import EngineLike
 from server.http.errors import install_handlers, unexpected
 from server.http.generation import respond
-from server.http.openapi import add_models, body_of, stream_of
+from server.http.openai.chat import CHAT, ChatRequest
+from server.http.openai.completions import COMPLETIONS, CompletionRequest
+from server.http.openai.unsupported import NEUTRAL
 from server.http.operations import operation_routes
 from server.http.schemas import ChatCompletion, ChatCompletionChunk, ErrorBody, TextCompletion
 from server.http.service import Service
 from server.http.shutdown import Shutdown
-from server.http.unsupported import NEUTRAL
 
 logger = logging.getLogger("server.http")
 

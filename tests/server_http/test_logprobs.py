@@ -19,7 +19,7 @@ from radix_engine.model.served import torch_model
 from radix_engine.model.source import ModelFolder
 from server import Engine, GenerationParams, SamplingParams
 from server.http import create_app
-from server.http.logprobs import TextLogprobs
+from server.http.openai.logprobs import TextLogprobs
 from server.http.schemas import ChatCompletion, ChatCompletionChunk, TextCompletion
 from server.text import TextCodec
 from tests.tiny import make_tiny_folder

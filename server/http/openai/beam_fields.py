@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from server.http.errors import ApiError
-from server.http.fields import SharedFields
+from server.http.openai.fields import SharedFields
 from server.outputs import MAX_ANSWERS, MAX_LENGTH_PENALTY
 
 _ONLY_WITH_BEAMS = ("length_penalty", "early_stopping")

@@ -17,7 +17,7 @@ from radix_engine.model.sampling_params import (
     SamplingParams,
 )
 from server.http.errors import ApiError
-from server.http.unsupported import NEUTRAL, refuse_unsupported
+from server.http.openai.unsupported import NEUTRAL, refuse_unsupported
 from server.outputs import MAX_ANSWERS, MAX_PRIORITY
 
 MAX_TOKENS_LIMIT = 2**31 - 1

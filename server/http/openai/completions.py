@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
-from server.http.beam_fields import BeamFields, not_with_beams
 from server.http.body import parse
+from server.http.endpoint import Endpoint, Head
 from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import ApiError
-from server.http.fields import MAX_TOKENS_LIMIT
-from server.http.generation import Endpoint, Job
-from server.http.logprobs import TextLogprobs
+from server.http.job import Context, Job
+from server.http.openai.beam_fields import BeamFields, not_with_beams
+from server.http.openai.fields import MAX_TOKENS_LIMIT
+from server.http.openai.logprobs import TextLogprobs
+from server.http.openai.reply import OpenAIReply
 from server.outputs import Completion, GenerationParams, Output
 
 DEFAULT_MAX_TOKENS = 16
@@ -125,7 +127,8 @@ class CompletionRequest(BeamFields):
             )
 
 
-def _prepare(body: bytes, engine: EngineLike) -> Job:
+def _prepare(body: bytes, context: Context) -> Job:
+    engine = context.engine
     fields = parse(body, CompletionRequest)
     fields.check(engine.info.model)
     answers = fields.n or 1
@@ -209,11 +212,13 @@ class TextChoice:
         }
 
 
+def _reply(job: Job, text: TextLike, head: Head) -> OpenAIReply:
+    return OpenAIReply(job, text, head, "text_completion", "text_completion", TextChoice)
+
+
 COMPLETIONS = Endpoint(
     id_prefix="cmpl",
-    object_whole="text_completion",
-    object_chunk="text_completion",
     prompt_field="prompt",
     prepare=_prepare,
-    choice=TextChoice,
+    reply=_reply,
 )

@@ -17,11 +17,13 @@ from pydantic import (
 
 from radix_engine.model.logprobs import MAX_TOP
 from server.http.body import parse
-from server.http.engine_like import EngineLike, TextLike
+from server.http.endpoint import Endpoint, Head
+from server.http.engine_like import TextLike
 from server.http.errors import ApiError
-from server.http.fields import MAX_TOKENS_LIMIT, SharedFields
-from server.http.generation import Endpoint, Job
-from server.http.logprobs import chat_logprobs
+from server.http.job import Context, Job
+from server.http.openai.fields import MAX_TOKENS_LIMIT, SharedFields
+from server.http.openai.logprobs import chat_logprobs
+from server.http.openai.reply import OpenAIReply
 from server.outputs import Completion, GenerationParams, Output
 
 
@@ -183,7 +185,8 @@ class ChatRequest(SharedFields):
         return first or second or fitting
 
 
-def _prepare(body: bytes, engine: EngineLike) -> Job:
+def _prepare(body: bytes, context: Context) -> Job:
+    engine = context.engine
     fields = parse(body, ChatRequest)
     fields.check(engine.info.model)
     params = GenerationParams(
@@ -253,11 +256,13 @@ class ChatChoice:
         }
 
 
+def _reply(job: Job, text: TextLike, head: Head) -> OpenAIReply:
+    return OpenAIReply(job, text, head, "chat.completion", "chat.completion.chunk", ChatChoice)
+
+
 CHAT = Endpoint(
     id_prefix="chatcmpl",
-    object_whole="chat.completion",
-    object_chunk="chat.completion.chunk",
     prompt_field="messages",
     prepare=_prepare,
-    choice=ChatChoice,
+    reply=_reply,
 )

@@ -1,0 +1,81 @@
+"""Answers in OpenAI's form: one body, or chunks that end with ``[DONE]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from server.http.endpoint import Head
+from server.http.engine_like import TextLike
+from server.http.errors import ApiError
+from server.http.job import Job
+from server.http.sse import DONE, event
+from server.outputs import Completion, Output, Usage
+
+
+class Choice(Protocol):
+    """One choice of an answer on its way to JSON."""
+
+    def whole(self, answer: Completion) -> dict[str, Any]:
+        """All of it at once."""
+
+    def chunks(self, output: Output) -> list[dict[str, Any]]:
+        """What a stream shows of the next output; may be nothing."""
+
+
+class OpenAIReply:
+    """The choices of one answer. ``make_choice`` begins one, from (job, the tokenizer, its
+    index)."""
+
+    def __init__(
+        self,
+        job: Job,
+        text: TextLike,
+        head: Head,
+        object_whole: str,
+        object_chunk: str,
+        make_choice: Callable[[Job, TextLike, int], Choice],
+    ) -> None:
+        self._include_usage = job.include_usage
+        self._head = {"id": head.id, "object": "", "created": head.created, "model": head.model}
+        self._object_whole = object_whole
+        self._object_chunk = object_chunk
+        self._make_choice: Callable[[int], Choice] = partial(make_choice, job, text)
+        self._choices: dict[int, Choice] = {}
+
+    def whole(self, answers: Sequence[Completion], usage: Usage) -> dict[str, Any]:
+        """One body with all choices."""
+        choices = [self._make_choice(index).whole(each) for index, each in enumerate(answers)]
+        head = {**self._head, "object": self._object_whole}
+        return {**head, "choices": choices, "usage": usage_body(usage)}
+
+    def events(self, choice: int, output: Output, final: Usage | None) -> list[bytes]:
+        """The chunks for one output. The counts go on the last chunk of all, or into one of their
+        own that follows it."""
+        if choice not in self._choices:
+            self._choices[choice] = self._make_choice(choice)
+        head = {**self._head, "object": self._object_chunk}
+        extra = {"usage": None} if self._include_usage else {}
+        chunks = [
+            {**head, "choices": [shown], **extra} for shown in self._choices[choice].chunks(output)
+        ]
+        if final is not None and self._include_usage:
+            chunks.append({**head, "choices": [], "usage": usage_body(final)})
+        elif final is not None and chunks:
+            chunks[-1]["usage"] = usage_body(final)
+        return [*map(event, chunks), *([DONE] if final is not None else [])]
+
+    def failed(self, error: ApiError) -> list[bytes]:
+        """The error, and the end of the stream."""
+        return [event(error.body()), DONE]
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Token counts in OpenAI's form; ``cached_tokens`` is always there, 0 on a miss."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
