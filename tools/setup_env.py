@@ -74,7 +74,7 @@ def compile_what_runs() -> None:
     """
     print("Compiling what a server imports", flush=True)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    modules = "import server.__main__, server.engine, workloads.__main__, workloads.bench_agent"
+    modules = "import server.__main__, server.engine, workloads.__main__, workloads.agents.bench"
     subprocess.run([PYTHON, "-c", modules], check=False, cwd=ROOT, env=environment)
 
 

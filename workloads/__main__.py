@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from workloads import (
-    agent_options,
-    bench_scheduler,
-    bench_startup,
-    bench_tree,
-    cpu_options,
-    measure_steps,
-    sim_options,
-)
-from workloads.bench_agent import bench_agent
-from workloads.bench_cpu import bench_cpu
+from workloads import bench_startup
+from workloads.agents import options as agent_options
+from workloads.agents.bench import bench_agent
+from workloads.cpu import options as cpu_options
+from workloads.cpu.bench import bench_cpu
 from workloads.gpu import check, offline
 from workloads.own_server import ending_on_signals
 from workloads.results import folder_problem
-from workloads.simulate import simulate_orders
+from workloads.scheduling import bench as bench_scheduler
+from workloads.simulation import measure_steps
+from workloads.simulation import options as sim_options
+from workloads.simulation.orders import simulate_orders
+from workloads.tree import bench as bench_tree
 
 
 def main(arguments: list[str] | None = None) -> int:

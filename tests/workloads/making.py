@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from workloads.agent_options import AgentOptions
-from workloads.arrival import Arrival
-from workloads.client import Answer
-from workloads.replay import Record
-from workloads.session import Call, Message, Session
+from workloads.agents.client import Answer
+from workloads.agents.options import AgentOptions
+from workloads.agents.replay import Record
+from workloads.traces.arrival import Arrival
+from workloads.traces.session import Call, Message, Session
 
 ANSWER = Answer(
     text="yes",

@@ -11,8 +11,8 @@ import pytest
 from tests.workloads.making import options
 from tests.workloads.scripted import Script, serving
 from workloads.__main__ import main
-from workloads.agent_prompt import SYSTEM_PROMPT
-from workloads.bench_agent import OpenServer, bench_agent
+from workloads.agents.bench import OpenServer, bench_agent
+from workloads.agents.prompt import SYSTEM_PROMPT
 from workloads.own_server import RunningServer
 
 

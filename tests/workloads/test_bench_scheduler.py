@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from workloads.__main__ import main
-from workloads.bench_scheduler import bench_scheduler, make_figures
-from workloads.queue_load import (
+from workloads.scheduling.bench import bench_scheduler, make_figures
+from workloads.scheduling.queue_load import (
     OWN_TOKENS,
     PROMPT_TOKENS,
     STEP_REQUESTS,
     QueueLoad,
     shared_head,
 )
-from workloads.queue_timing import QueueTimer, decode_times, step_times
+from workloads.scheduling.queue_timing import QueueTimer, decode_times, step_times
 
 
 def test_the_cache_holds_a_million_tokens_and_every_prompt_finds_all_but_its_own() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from radix_engine.cache import PrefixCache
-from workloads import tree_pauses
 from workloads.__main__ import main
-from workloads.bench_tree import bench_tree
-from workloads.tree_build import (
+from workloads.tree import pauses as tree_pauses
+from workloads.tree.bench import bench_tree
+from workloads.tree.build import (
     BLOCK,
     GHOSTS_PER_BLOCK,
     GrownTree,
@@ -22,12 +22,12 @@ from workloads.tree_build import (
     store_leaves,
     tokens,
 )
-from workloads.tree_churn import Churn, Times, fill
-from workloads.tree_memory import footprint, long_runs, reachable
-from workloads.tree_operations import OPERATIONS, lay_paths, measure, room_needed
-from workloads.tree_pauses import collector_as_in_the_server, longest, spread
-from workloads.tree_plot import spread_out
-from workloads.tree_report import FIGURES, Medians, growth, make_figures
+from workloads.tree.churn import Churn, Times, fill
+from workloads.tree.memory import footprint, long_runs, reachable
+from workloads.tree.operations import OPERATIONS, lay_paths, measure, room_needed
+from workloads.tree.pauses import collector_as_in_the_server, longest, spread
+from workloads.tree.plot import spread_out
+from workloads.tree.report import FIGURES, Medians, growth, make_figures
 
 LEAVES = 120
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.cpu_cases import OURS, PEER_CONTENDERS, Case, Contender, all_cases, chosen_cases
-from workloads.cpu_load import Load
-from workloads.cpu_prompts import Prompts
+from workloads.cpu.cases import OURS, PEER_CONTENDERS, Case, Contender, all_cases, chosen_cases
+from workloads.cpu.load import Load
+from workloads.cpu.prompts import Prompts
 
 CONTENDERS = {
     each.name: each for each in (*OURS, *(c for some in PEER_CONTENDERS.values() for c in some))

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from workloads.cpu_http import read_call
-from workloads.cpu_load import LoadFailed
-from workloads.line_protocol import Times
+from workloads.cpu.http import read_call
+from workloads.cpu.line_protocol import Times
+from workloads.cpu.load import LoadFailed
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.cpu_load import Load, LoadFailed, Outcome, checked_outcome
+from workloads.cpu.load import Load, LoadFailed, Outcome, checked_outcome
 
 
 def test_the_decode_rate_counts_what_comes_after_the_first_tokens() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.cpu_cases import OURS, PEER_CONTENDERS, all_cases
-from workloads.cpu_plot import draw
-from workloads.cpu_report import (
+from workloads.cpu.cases import OURS, PEER_CONTENDERS, all_cases
+from workloads.cpu.plot import draw
+from workloads.cpu.report import (
     Measured,
     case_goal,
     comparison_table,

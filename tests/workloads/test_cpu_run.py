@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from workloads import cpu_options
 from workloads.__main__ import main
-from workloads.bench_cpu import memory_problem, run, taking_part
-from workloads.cpu_cases import OURS, PEER_CONTENDERS, Contender, chosen_cases
-from workloads.cpu_load import EngineFailed, Load, LoadFailed, Outcome
-from workloads.cpu_options import CpuOptions
-from workloads.cpu_prompts import Prompts
-from workloads.cpu_run import Race, case_rounds, estimated_s, turn_order
+from workloads.cpu import options as cpu_options
+from workloads.cpu.bench import memory_problem, run, taking_part
+from workloads.cpu.cases import OURS, PEER_CONTENDERS, Contender, chosen_cases
+from workloads.cpu.load import EngineFailed, Load, LoadFailed, Outcome
+from workloads.cpu.options import CpuOptions
+from workloads.cpu.prompts import Prompts
+from workloads.cpu.run import Race, case_rounds, estimated_s, turn_order
 
 OUR = OURS[0]
 OPENVINO, OPENVINO_OFF = PEER_CONTENDERS["openvino"]

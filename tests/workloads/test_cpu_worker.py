@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from workloads.cpu_load import EngineFailed, Load, LoadFailed
-from workloads.cpu_worker import Worker
-from workloads.line_protocol import Sessions, Times, serve
+from workloads.cpu.line_protocol import Sessions, Times, serve
+from workloads.cpu.load import EngineFailed, Load, LoadFailed
+from workloads.cpu.worker import Worker
 
 # A call's first token comes after as many seconds as its prompt has tokens.
 SCRIPTED = """
 import sys
-from workloads.line_protocol import serve, take_stdout
+from workloads.cpu.line_protocol import serve, take_stdout
 out = take_stdout()
 print("a library's own words")
 def run(sessions, tokens):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.tiny import make_tiny_folder
 from workloads.__main__ import main
-from workloads.measure_steps import Part, random_steps, shape_of
-from workloads.step_file import MeasuredStep, read_steps
+from workloads.simulation.measure_steps import Part, random_steps, shape_of
+from workloads.simulation.step_file import MeasuredStep, read_steps
 
 
 def test_a_measured_step_has_the_shape_that_the_costs_are_for() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads.making import ANSWER, record
-from workloads.measures import (
+from workloads.agents.measures import (
     Tokens,
     counter_differences,
     decode_rate,

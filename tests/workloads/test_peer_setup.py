@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from radix_engine.model.source import ModelFolder
 from tests.tiny import make_tiny_folder
-from workloads import peer_setup
-from workloads.peer_model import gguf_file, hugging_face_folder
-from workloads.peer_setup import (
+from workloads.cpu import peer_setup
+from workloads.cpu.peer_model import gguf_file, hugging_face_folder
+from workloads.cpu.peer_setup import (
     PEERS,
     SetupFailed,
     clean_environment,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from tests.workloads.making import session, user
 from tests.workloads.scripted import COMPLETION_TOKENS, Script, serving
-from workloads.client import new_client
-from workloads.replay import Progress, Replay, own_replies, replay
-from workloads.session import Call, Session, with_replies
+from workloads.agents.client import new_client
+from workloads.agents.replay import Progress, Replay, own_replies, replay
+from workloads.traces.session import Call, Session, with_replies
 
 
 def run(script: Script, sessions: Sequence[Session], concurrency: int = 4) -> Replay:

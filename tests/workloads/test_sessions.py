@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads.making import session, user
-from workloads.agents import agent_sessions
-from workloads.arrival import Arrival, parse_arrival, with_times
-from workloads.session import (
+from workloads.agents.generated import agent_sessions
+from workloads.traces.arrival import Arrival, parse_arrival, with_times
+from workloads.traces.session import (
     Call,
     Message,
     after_reply,

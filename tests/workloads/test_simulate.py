@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import Limits
 from workloads.__main__ import main
-from workloads.sim_options import default_options
+from workloads.simulation.options import default_options
 
 SMALL = ["--requests", "40", "--heads", "4", "--head-tokens", "64", "--own-tokens", "16"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from scheduler import Request, ScheduledSpan
-from workloads.sim_clock import SimClock
-from workloads.sim_cost import CostModel, attended_pairs, fit
-from workloads.step_file import MeasuredStep, StepFileError, read_steps, write_steps
+from workloads.simulation.clock import SimClock
+from workloads.simulation.cost import CostModel, attended_pairs, fit
+from workloads.simulation.step_file import MeasuredStep, StepFileError, read_steps, write_steps
 
 SHAPES = [(1, 1, 1), (4, 40, 4), (16, 136, 1), (64, 9000, 2), (20, 5000, 7), (8, 3000, 8)]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from workloads.sim_arrivals import Arrivals
-from workloads.sim_load import (
+from workloads.simulation.arrivals import Arrivals
+from workloads.simulation.load import (
     Load,
     LoadRequest,
     blocks_for_share,
     distinct_tokens,
     made_up_tokens,
 )
-from workloads.sim_shared_heads import Sizes, fewshot_load, zipf_load
-from workloads.sim_trace import role_token, text_tokens, trace_load
+from workloads.simulation.shared_heads import Sizes, fewshot_load, zipf_load
+from workloads.simulation.trace import role_token, text_tokens, trace_load
 
 SIZES = Sizes(head=4, own=2, reply=3)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler import Counters
-from workloads.sim_report import (
+from workloads.simulation.report import (
     COLUMNS,
     Row,
     named_figures,
@@ -12,7 +12,7 @@ from workloads.sim_report import (
     row_data,
     row_of,
 )
-from workloads.sim_run import Outcome, Run
+from workloads.simulation.run import Outcome, Run
 
 
 def outcome(arrived: float, admitted: float | None, first: float | None) -> Outcome:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from scheduler import Limits, Scheduler, StepPlan
-from workloads import sim_run
-from workloads.sim_cost import CostModel
-from workloads.sim_load import Load, LoadRequest, made_up_tokens
-from workloads.sim_run import Outcome, Run, Setup, simulate
-from workloads.sim_shared_heads import Sizes, zipf_load
+from workloads.simulation import run as sim_run
+from workloads.simulation.cost import CostModel
+from workloads.simulation.load import Load, LoadRequest, made_up_tokens
+from workloads.simulation.run import Outcome, Run, Setup, simulate
+from workloads.simulation.shared_heads import Sizes, zipf_load
 
 ORDERS = ("lpm", "dfs", "hrrn", "fcfs", "priority")
 COST = CostModel(fixed=0.02, per_token=0.001, per_pair=1e-6, per_sequence=0.001)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from workloads.session import Message
-from workloads.trace import TraceError, read_rows, select_sessions
+from workloads.traces.delta_chat import TraceError, read_rows, select_sessions
+from workloads.traces.session import Message
 
 
 def row(session_id: str = "s", turn: int = 0, **fields: object) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from workloads.cpu_processes import end_group
+from workloads.cpu.processes import end_group
 from workloads.own_server import log_tail
 
 Line = dict[str, Any]

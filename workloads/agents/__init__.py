@@ -1,0 +1,1 @@
+"""Agents that are replayed over HTTP, and what was measured of them."""

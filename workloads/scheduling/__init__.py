@@ -1,0 +1,1 @@
+"""What the scheduler costs as its queue grows."""

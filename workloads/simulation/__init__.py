@@ -1,0 +1,1 @@
+"""The scheduler and the cache that serve, with simulated steps."""

@@ -1,0 +1,1 @@
+"""Recorded workloads and how they are read."""
