@@ -25,7 +25,8 @@ from workloads.own_server import (
 )
 from workloads.results import write_results
 from workloads.traces.arrival import with_times
-from workloads.traces.delta_chat import Selection, TraceError, select_sessions
+from workloads.traces.delta_chat import Selection, select_sessions
+from workloads.traces.lines import TraceError
 from workloads.traces.session import Session, with_replies
 
 NAME = "bench-agent"

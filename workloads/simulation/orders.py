@@ -19,7 +19,7 @@ from workloads.simulation.run import BLOCK_SIZE, Setup, simulate
 from workloads.simulation.shared_heads import Sizes, fewshot_load, zipf_load
 from workloads.simulation.step_file import StepFileError, read_steps
 from workloads.simulation.trace import trace_load
-from workloads.traces.delta_chat import TraceError
+from workloads.traces.lines import TraceError
 
 AT_ONCE = ", all at once"
 

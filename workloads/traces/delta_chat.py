@@ -8,26 +8,17 @@ completion prompt, no chat template) and ``t_arrival_s``.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import zstandard
-
+from workloads.traces.lines import TraceError, read_lines
 from workloads.traces.session import KNOWN_ROLES, Call, Session, neutral_message
 
-ZSTD_WINDOW = 2**27
 _READ_FIELDS = frozenset({"session_id", "turn", "messages", "output", "reset", "raw"})
-
-
-class TraceError(Exception):
-    """A trace that cannot be read; the message names the file, the line and the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +50,8 @@ def read_rows(path: Path) -> Iterator[Row]:
 
     Raises TraceError for a file that is missing, damaged or not in the format.
     """
-    number = 0
-    try:
-        with _open_text(path) as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield parse_row(line, f"{path}, line {number}")
-    except (OSError, EOFError, zstandard.ZstdError) as error:
-        raise TraceError(f"{path}, after line {number}: cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}, after line {number}: not UTF-8 text: {error}") from error
-
-
-@contextmanager
-def _open_text(path: Path) -> Iterator[IO[str]]:
-    with path.open("rb") as file:
-        if path.suffix == ".gz":
-            with gzip.open(file, "rt", encoding="utf-8") as text:
-                yield text
-        elif path.suffix == ".zst":
-            reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
-            with reader.stream_reader(file, read_across_frames=True) as stream:
-                yield io.TextIOWrapper(stream, encoding="utf-8")
-        else:
-            yield io.TextIOWrapper(file, encoding="utf-8")
+    for where, line in read_lines(path):
+        yield parse_row(line, where)
 
 
 def parse_row(line: str, where: str) -> Row:

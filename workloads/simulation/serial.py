@@ -1,0 +1,68 @@
+"""The product's own prefix cache, one call at a time in order of arrival: what an eviction rule
+does by itself, without a scheduler that could choose the order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from radix_engine.cache import Lease, PrefixCache, token_array
+from radix_engine.cache.eviction import EvictionRule
+from workloads.simulation.clock import SimClock
+from workloads.simulation.serial_calls import SerialCall
+
+# The cache never covers a prompt's last token; here every block of a prompt may be hit, so one
+# number that no block has stands behind them.
+_BEHIND = np.array([-1], np.int32).tobytes()
+
+
+class SerialCache:
+    """Serves calls from ``num_blocks`` blocks by an eviction rule. A block of the trace is a block
+    of one token here. A call that runs keeps its path; one that finds no room keeps the first
+    blocks of it."""
+
+    def __init__(self, num_blocks: int, eviction: str | EvictionRule, *, ghosts: int = 0) -> None:
+        self._clock = SimClock()
+        self.cache = PrefixCache(
+            num_blocks,
+            1,
+            self._clock.read,
+            eviction=eviction,
+            partial_blocks=False,
+            ghost_blocks=ghosts,
+        )
+        self._running: list[tuple[float, int, Lease]] = []
+        self._served = 0
+
+    def hits(self, calls: Sequence[SerialCall]) -> list[int]:
+        """For each call, how many of its prompt's blocks it found."""
+        return [self.serve(call) for call in calls]
+
+    def serve(self, call: SerialCall) -> int:
+        """One call; how many of its prompt's blocks it found."""
+        self._end_until(call.start_s)
+        self._clock.advance_to(call.start_s)
+        cache = self.cache
+        path = call.path.astype(np.int32).tobytes()
+        match = cache.match(path + _BEHIND)
+        found = match.num_tokens
+        lease = cache.lease(match)
+        missing = min(len(call.path) - found, cache.available_blocks)
+        blocks = cache.allocate(missing) or token_array()
+        run = path[found * 4 : (found + len(blocks)) * 4]
+        cache.publish(lease, run, blocks)
+        self._served += 1
+        if call.end_s > call.start_s:
+            heapq.heappush(self._running, (call.end_s, self._served, lease))
+        else:
+            cache.release(lease)
+        cache.expire()
+        return min(found, call.prompt_blocks)
+
+    def _end_until(self, now: float) -> None:
+        while self._running and self._running[0][0] <= now:
+            ended, _, lease = heapq.heappop(self._running)
+            self._clock.advance_to(ended)
+            self.cache.release(lease)
