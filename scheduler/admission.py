@@ -5,13 +5,14 @@ from __future__ import annotations
 from radix_engine.cache import MatchView
 from scheduler import holding
 from scheduler.budget import Limits, admission_cost, blocks_for, prefill_share
-from scheduler.counters import Counters
+from scheduler.counters import Counters, MatchEnds
 from scheduler.draft import Draft
 from scheduler.holding import Cache
 from scheduler.plan import RowCopy
 from scheduler.queue import Candidate, WaitingQueue, match_of
 from scheduler.request import Request
 from scheduler.running import Running, growth
+from scheduler.values import take_over
 
 # Candidates that one step may look past because there is no room for them, or because they had
 # better wait for what is being computed.
@@ -28,12 +29,14 @@ class Admission:
         waiting: WaitingQueue,
         running: Running,
         counters: Counters,
+        match_ends: MatchEnds,
     ) -> None:
         self._cache = cache
         self._limits = limits
         self._waiting = waiting
         self._running = running
         self._counters = counters
+        self._match_ends = match_ends
 
     def admit(self, draft: Draft, now: float) -> None:
         """Start what fits, in the queue's order; one that does not fit is looked past, unless it is
@@ -74,7 +77,7 @@ class Admission:
                 if first:
                     break
                 continue
-            self._start(candidate, match, draft, others_wait=bool(waiting or looked_past))
+            self._start(candidate, match, draft, now, others_wait=bool(waiting or looked_past))
             slots -= request.width
             reserved += growth(request, size)
         for request in looked_past:
@@ -87,12 +90,22 @@ class Admission:
         return blocks_for(len(request.tokens), self._cache.block_size) + tails
 
     def _start(
-        self, candidate: Candidate, match: MatchView, draft: Draft, *, others_wait: bool
+        self,
+        candidate: Candidate,
+        match: MatchView,
+        draft: Draft,
+        now: float,
+        *,
+        others_wait: bool,
     ) -> None:
         request, cache = candidate.request, self._cache
         first_time = request.cached_tokens is None
         if first_time:
             request.match_end = cache.account(match, request.run)
+            request.admitted_s = now
+            missed = request.num_prompt_tokens - match.num_tokens
+            self._match_ends.count(request.match_end, missed)
+        take_over(match, request, cache)
         request.lease = cache.lease(match, request.priority)
         request.match = request.near = None
         request.block_table = request.lease.blocks()

@@ -41,6 +41,18 @@ def take_back(request: Request) -> None:
         request.tokens.pop()
 
 
+def end_with_flight(request: Request) -> bool:
+    """Let the token that is being sampled of this request be its last, so that it takes part in no
+    further step. False, and nothing changes, where none is."""
+    if request.is_guessed:
+        request.is_guessed = False
+        request.tokens.pop()
+    elif not request.ahead or request.remaining_tokens:
+        return False
+    request.max_new_tokens = request.num_new_tokens + 1
+    return True
+
+
 def settle(request: Request, token: int) -> None:
     """The sampled token is known."""
     if request.is_guessed:

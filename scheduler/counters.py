@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from radix_engine.cache import MatchEnd, Reason
 from scheduler.plan import ScheduledSpan
 from scheduler.request import Request
 
@@ -48,3 +49,22 @@ class Counters:
         self.recomputed_tokens += again
         first_time_end = min(end, request.num_prompt_tokens)
         self.computed_tokens += max(0, first_time_end - (span.start + again))
+
+
+class MatchEnds:
+    """Why no more of the prompts was cached, at their first admission.
+
+    ``requests``: how many by reason; ``missed_tokens``: how many of their prompts' tokens were not
+    cached. All reasons are there from the start, so that other threads may look at any time.
+    """
+
+    __slots__ = ("missed_tokens", "requests")
+
+    def __init__(self) -> None:
+        self.requests = dict.fromkeys(Reason, 0)
+        self.missed_tokens = dict.fromkeys(Reason, 0)
+
+    def count(self, end: MatchEnd, missed: int) -> None:
+        """A request starts for the first time, with so many tokens of its prompt to compute."""
+        self.requests[end.reason] += 1
+        self.missed_tokens[end.reason] += missed

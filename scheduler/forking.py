@@ -48,5 +48,7 @@ def go_on_like(parent: Request, branch: Request) -> None:
     branch.num_prompt_tokens, branch.run = parent.num_prompt_tokens, parent.run
     branch.arrival, branch.arrived_s = parent.arrival, parent.arrived_s
     branch.cached_tokens, branch.match_end = parent.cached_tokens, parent.match_end
+    branch.admitted_s = parent.admitted_s
+    branch.payload = None if parent.payload is None else parent.payload[:]
     # Of a parent that was preempted it is more than what is computed now.
     branch.most_computed_tokens = max(parent.most_computed_tokens, parent.num_computed_tokens)

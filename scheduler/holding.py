@@ -14,6 +14,7 @@ from typing import Any
 from radix_engine.cache import PrefixIndex
 from scheduler.budget import blocks_missing
 from scheduler.request import Request
+from scheduler.values import payload_of
 
 Cache = PrefixIndex[Any, Any]
 
@@ -54,7 +55,8 @@ def publish(cache: Cache, request: Request, computed: int) -> bool:
         return False
     first = start // size
     run = request.tokens[start:end].tobytes()
-    table = cache.publish(lease, run, request.block_table[first : end // size])
+    blocks = request.block_table[first : end // size]
+    table = cache.publish(lease, run, blocks, payload_of(request, start, end))
     request.block_table[first : first + len(table)] = table
     return True
 

@@ -13,7 +13,7 @@ A request whose next token is undecided is PARKED when it is preempted, until it
 
 from __future__ import annotations
 
-from scheduler.ahead import take_back
+from scheduler.ahead import end_with_flight, take_back
 from scheduler.counters import Counters
 from scheduler.deadlines import Deadlines
 from scheduler.draft import Draft
@@ -66,13 +66,17 @@ class Lifecycle:
         """The branches of a request, which may be new, wait for it."""
         for branch in parent.branches:
             branch.state = State.BRANCH
+            branch.payload = parent.payload  # of the same tokens, until they fork off
             self._parents[branch.request_id] = parent
             self._deadlines.add(branch)
 
     def end_late(self, draft: Draft, now: float) -> None:
-        """End those whose deadline has come."""
-        for request in self._deadlines.passed(now):
-            self.give_up(draft, request, "deadline")
+        """End those whose deadline has come; whose token is being sampled, with that token."""
+        for request in list(self._deadlines.passed(now)):
+            if end_with_flight(request):
+                self._deadlines.add(request)  # it may be sent back before the token is there
+            else:
+                self.give_up(draft, request, "deadline")
 
     def give_up(self, draft: Draft, request: Request, reason: str) -> None:
         """End a request that will not be computed; the plan says so."""

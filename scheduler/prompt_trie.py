@@ -10,10 +10,11 @@ from radix_engine.cache import CacheMode
 from scheduler.trie_node import (
     TrieNode,
     bury,
+    common_end,
     mark_covered,
     mark_uncovered,
     merge,
-    own_run,
+    parent_of,
     split,
 )
 
@@ -36,7 +37,8 @@ class PromptTrie:
     to compute the next block of it. One change concerns one node, however many requests share it.
 
     A request's path are the whole blocks before its last token, which is always computed; one that
-    does not read the cache has an empty path. The trie is told what enters the cache (`cover`) and
+    does not read the cache has an empty path, and so has one that wants tokens' values, which may
+    be missing where the tokens are cached. The trie is told what enters the cache (`cover`) and
     not what leaves it, so what it knows may be too much; `settle` corrects that for a path and for
     all who share it.
 
@@ -74,7 +76,7 @@ class PromptTrie:
         if request.request_id in self.ends:
             raise ValueError(f"request {request.request_id} is in the trie already")
         run, block = request.run, self._block_bytes
-        end = (len(run) - TOKEN_BYTES) // block * block if request.mode in _READING else 0
+        end = self._path_bytes(request)
         node = self.root.children.get(request.namespace.key) or self._new_namespace(request)
         at = 0
         leaf = found = None
@@ -88,7 +90,7 @@ class PromptTrie:
                 leaf = TrieNode(node, key, run, at, end, serial, request.arrival)
                 node.children[key] = leaf
                 break
-            at = self._shared(run, end, child)
+            at = common_end(run, end, child, self._block_bytes)
             if at < child.end:
                 upper = split(child, at, block, next(self._serials))
                 self.on_change(child)
@@ -155,13 +157,13 @@ class PromptTrie:
         path = []  # where something is missing, the deepest first
         while node.cover < node.end:
             path.append(node)
-            node = _parent(node)
+            node = parent_of(node)
         changed = []
         for node in reversed(path):
             if node.cover >= target:
                 break
             if node.cover == node.start:
-                mark_covered(_parent(node), node)
+                mark_covered(parent_of(node), node)
             node.cover = min(target, node.end)
             changed.append(node)
         if target > end.end and end.cover == end.end:
@@ -204,15 +206,20 @@ class PromptTrie:
         if node is None:
             return self.root
         run, block = request.run, self._block_bytes
-        end = (len(run) - TOKEN_BYTES) // block * block if request.mode in _READING else 0
+        end = self._path_bytes(request)
         while node.end < end:
             child = node.children.get(run[node.end : node.end + block])
             if child is None:
                 break
             node = child
-            if self._shared(run, end, child) < child.end:
+            if common_end(run, end, child, self._block_bytes) < child.end:
                 break
         return node
+
+    def _path_bytes(self, request: Request) -> int:
+        if request.mode not in _READING or request.payload is not None:
+            return 0
+        return (len(request.run) - TOKEN_BYTES) // self._block_bytes * self._block_bytes
 
     def _whole_bytes(self, tokens: int) -> int:
         size = tokens * TOKEN_BYTES
@@ -223,24 +230,6 @@ class PromptTrie:
         node = TrieNode(self.root, key, b"", 0, 0, next(self._serials), request.arrival)
         self.root.children[key] = node
         return node
-
-    def _shared(self, run: bytes, end: int, child: TrieNode) -> int:
-        """The offset up to which a path and a node whose first block it has are the same."""
-        start, other = child.start, child.run or own_run(child)
-        if child.end <= end and run.startswith(other, start):
-            return child.end
-        block = self._block_bytes
-        size = min(end - start, len(other))
-        if run.startswith(other[:size], start):
-            return start + size
-        same = block
-        while size - same > block:  # ``same`` bytes are the same, ``size`` are not
-            middle = same + (size - same) // (2 * block) * block
-            if run.startswith(other[same:middle], start + same):
-                same = middle
-            else:
-                size = middle
-        return start + same
 
     def _cover_next(self, request: Request, end: TrieNode, changed: list[TrieNode]) -> None:
         """The prompt's last block, which is not of its own path, may be of longer prompts'."""
@@ -278,10 +267,10 @@ class PromptTrie:
     def _lower(self, node: TrieNode, target: int) -> None:
         """Nothing beyond ``target`` is cached, on the path to this node or on any below."""
         while node.start > target:
-            node = _parent(node)
+            node = parent_of(node)
         node.cover = target
         if target == node.start:
-            mark_uncovered(_parent(node), node)
+            mark_uncovered(parent_of(node), node)
         lowered = [node]
         for above in lowered:
             if above.covered:
@@ -302,9 +291,3 @@ class PromptTrie:
             node = parent
         if not node.ends and len(node.children) == 1 and node.start < node.end:
             self.on_change(merge(node))
-
-
-def _parent(node: TrieNode) -> TrieNode:
-    parent = node.parent
-    assert parent is not None, "the root is above all"
-    return parent

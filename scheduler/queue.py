@@ -16,6 +16,7 @@ from scheduler.plan import ScheduledSpan
 from scheduler.prompt_trie import TOKEN_BYTES, PromptTrie
 from scheduler.request import Request
 from scheduler.trie_node import TrieNode
+from scheduler.values import valued
 
 
 class Line(NamedTuple):
@@ -61,6 +62,7 @@ class WaitingQueue:
         self._fairness = Fairness() if fair else None
         self._lines: dict[str | None, Line] = {}
         self._requests: dict[int, Request] = {}
+        self._new: dict[str | None, int] = {}  # those that have never run, by tenant
         self._preempted: SortedDict[tuple[int, int], Request] = SortedDict()
         self._flushes = cache.counters.flushes
         self._outside: set[int] = set()  # running, but nobody waits for what they store
@@ -78,6 +80,10 @@ class WaitingQueue:
         """Those that have never run."""
         return len(self._requests) - len(self._preempted)
 
+    def num_new_of(self, tenant: str | None) -> int:
+        """A tenant's requests that have never run."""
+        return self._new.get(tenant, 0)
+
     def __iter__(self) -> Iterator[Request]:
         return iter(self._requests.values())
 
@@ -92,8 +98,10 @@ class WaitingQueue:
         line.passing.arrived(request)
         line.trie.add(request, lambda node: self._look_up(request, node))
         line.order.add(request)
+        tenant = request.namespace.tenant
+        self._new[tenant] = self._new.get(tenant, 0) + 1
         if self._fairness is not None:
-            self._fairness.waits(request.namespace.tenant)
+            self._fairness.waits(tenant)
 
     def next(self, now: float) -> Candidate | None:
         """Take out who is tried next; `started` or `put_back` follows."""
@@ -126,6 +134,7 @@ class WaitingQueue:
             line.trie.add(request, lambda node: self._look_up(request, node))
         else:
             line.passing.admitted()
+            self._is_no_longer_new(request)
             if self._fairness is not None:
                 self._take_turn(request, self._fairness)
         line.trie.start(request)
@@ -157,6 +166,7 @@ class WaitingQueue:
         line = self._line(request)
         if waited is not None:
             line.order.discard(request)
+            self._is_no_longer_new(request)
             if self._fairness is not None:
                 self._fairness.waits_no_longer(request.namespace.tenant)
         self._leave_trie(request)
@@ -213,6 +223,12 @@ class WaitingQueue:
                 return Candidate(best, False, line)
         return None
 
+    def _is_no_longer_new(self, request: Request) -> None:
+        tenant = request.namespace.tenant
+        self._new[tenant] -= 1
+        if not self._new[tenant]:
+            del self._new[tenant]
+
     def _take_turn(self, request: Request, fairness: Fairness) -> None:
         tenant = request.namespace.tenant
         for other in fairness.in_turn():
@@ -265,9 +281,10 @@ def match_of(request: Request, cache: PrefixIndex[Any, Any]) -> MatchView:
     match = request.match
     if match is None or match.version != cache.version:
         near, tokens = match or request.near, len(request.tokens)
-        match = request.match = cache.match(
+        match = cache.match(
             request.whole_run, request.namespace, request.mode, near=near, shared_tokens=tokens
         )
+        match = request.match = valued(match, request, cache)
     return match
 
 

@@ -8,6 +8,8 @@ from enum import Enum
 
 from radix_engine.cache import (
     DEFAULT,
+    MISSING_PAYLOAD,
+    TOKEN_BYTES,
     CacheMode,
     LeaseView,
     MatchEnd,
@@ -39,11 +41,17 @@ class Request:
     ``max_new_tokens`` is exact: the answer ends with it, unless one of ``stop_token_ids`` comes
     first. ``namespace``: whose prefixes it may share; ``mode``: whether it reads them, and whether
     it stores its own. ``priority``: the higher, the earlier, where the order is by priority.
-    ``deadline``: when it ends at the latest, in seconds of the scheduler's clock. ``request_id`` is
-    the caller's, and internal: two requests of one client that carry the same name differ in it.
+    ``deadline``: when it ends at the latest, in seconds of the scheduler's clock. ``session``: the
+    client's name for requests that belong together, if it gave one. ``request_id`` is the caller's,
+    and internal: two requests of one client that carry the same name differ in it.
+
+    ``wants_values``: each token of the prompt but the first has a value (a float32, such as its
+    log-probability), which the caller finds out where the prompt is computed (`learn`). The cache
+    keeps them with the tokens, and the request is served only as far as it has them.
     """
 
     __slots__ = (
+        "admitted_s",
         "ahead",
         "arrival",
         "arrived_s",
@@ -62,10 +70,12 @@ class Request:
         "near",
         "num_computed_tokens",
         "num_prompt_tokens",
+        "payload",
         "preemptions",
         "priority",
         "request_id",
         "run",
+        "session",
         "state",
         "stop_token_ids",
         "stores",
@@ -83,6 +93,8 @@ class Request:
         mode: CacheMode = CacheMode.DEFAULT,
         priority: int = 0,
         deadline: float | None = None,
+        session: str | None = None,
+        wants_values: bool = False,
     ) -> None:
         self.request_id = request_id
         self.tokens = token_array(prompt)
@@ -99,10 +111,14 @@ class Request:
         self.stores = mode.stores
         self.priority = priority
         self.deadline = deadline
+        self.session = session
+        # Those known, from the first token on, as the cache takes them.
+        self.payload = bytearray(MISSING_PAYLOAD) if wants_values else None
 
         self.state = State.WAITING
         self.arrival = 0  # place in the order of arrival, set when it is queued
         self.arrived_s = 0.0  # when, on the scheduler's clock
+        self.admitted_s: float | None = None  # when it first started, likewise
         self.match: MatchView | None = None  # the last look-up, good for one version of the cache
         self.near: MatchView | None = None  # an older one, for the next to go on from
         self.preemptions = 0
@@ -131,6 +147,16 @@ class Request:
     def width(self) -> int:
         """Requests that run at a time once its branches have forked off."""
         return 1 + len(self.branches)
+
+    @property
+    def num_valued_tokens(self) -> int:
+        """The first tokens whose values are known; the very first needs none."""
+        return 0 if self.payload is None else len(self.payload) // TOKEN_BYTES
+
+    def learn(self, values: Iterable[float]) -> None:
+        """The values of the next tokens after those known, of a request that wants them."""
+        assert self.payload is not None
+        self.payload += array("f", values).tobytes()
 
     @property
     def whole_run(self) -> bytes:

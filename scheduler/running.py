@@ -8,6 +8,7 @@ from scheduler import holding
 from scheduler.budget import blocks_missing
 from scheduler.holding import Cache
 from scheduler.request import Request, State
+from scheduler.values import payload_of
 
 
 class Running:
@@ -70,7 +71,10 @@ class Running:
         have gone ahead of."""
         done = self._computing if ahead else self._announced
         for request in done.values():
-            self._cache.commit(request.lease)
+            lease = request.lease
+            assert lease is not None
+            start = lease.num_tokens - lease.in_flight_tokens
+            self._cache.commit(lease, payload_of(request, start, lease.num_tokens))
         done.clear()
 
     def reserved_blocks(self) -> int:

@@ -24,17 +24,15 @@ from scheduler import checks, continuing, holding
 from scheduler.admission import Admission
 from scheduler.ahead import assume, settle
 from scheduler.budget import Limits, QueueFull
-from scheduler.counters import Counters
+from scheduler.counters import Counters, MatchEnds
 from scheduler.draft import Draft
 from scheduler.lifecycle import Lifecycle
+from scheduler.making_room import make_room
 from scheduler.plan import NewToken, ScheduledSpan, StepPlan, check_tokens
-from scheduler.queue import WaitingQueue, match_of
+from scheduler.queue import WaitingQueue
 from scheduler.request import Request, State
 from scheduler.running import Running
-
-# Waiting requests whose cached prefixes are evicted last, and after how many steps others are.
-_SPARED = 16
-_SPARING_STEPS = 4
+from scheduler.sparing import Sparing
 
 _make_token = NewToken._make  # a third less than calling the class costs
 
@@ -60,15 +58,18 @@ class Scheduler:
         self.cache = cache
         self.limits = limits
         self.counters = Counters()
+        self.match_ends = MatchEnds()
         self._waiting = WaitingQueue(cache, order, limits.max_passed_by, fair=fair)
         self._running = Running(cache)
         self._requests = Lifecycle(
             cache, self._waiting, self._running, self.counters, limits.max_running
         )
-        self._is_sparing = False
+        self._sparing = Sparing(cache, limits, self._waiting, self.counters)
         self._is_ahead = False  # a step is being computed, and others are planned meanwhile
         self._lacks_room = False
-        self._admission = Admission(cache, limits, self._waiting, self._running, self.counters)
+        self._admission = Admission(
+            cache, limits, self._waiting, self._running, self.counters, self.match_ends
+        )
 
     @property
     def num_waiting(self) -> int:
@@ -79,6 +80,10 @@ class Scheduler:
     def num_new_waiting(self) -> int:
         """Requests that have never run: those that ``max_waiting`` counts."""
         return self._waiting.num_new
+
+    def num_new_waiting_of(self, tenant: str | None) -> int:
+        """Of these, a tenant's."""
+        return self._waiting.num_new_of(tenant)
 
     @property
     def num_running(self) -> int:
@@ -136,7 +141,7 @@ class Scheduler:
         """The next step. Takes the blocks it needs: evicts, then preempts the cheapest to lose."""
         self.cache.expire()
         self._waiting.flushed(self._running)
-        self._spare(now)
+        self._sparing.prepare(now)
         draft = Draft(self.limits.step_tokens, self._requests.copies, ahead=self._is_ahead)
         self._requests.copies = []
         self._requests.end_late(draft, now)
@@ -148,7 +153,7 @@ class Scheduler:
             if not draft.lacks_room:
                 continuing.use_the_rest(self._requests, draft)
             if not self._is_ahead:
-                self._make_room(draft, now)
+                make_room(self._requests, self._admission, draft, now)
         self._lacks_room = draft.lacks_room
         return draft.plan()
 
@@ -244,38 +249,6 @@ class Scheduler:
         """What does not add up in the books of blocks, or None. Cost: O(running); for every
         step."""
         return checks.sum_problem(self.cache, self._running)
-
-    def _spare(self, now: float) -> None:
-        """Where steps may have to evict, let the prefixes go last that waiting requests are about
-        to use. Who these are is asked for now and then only."""
-        cache, limits = self.cache, self.limits
-        most_taken = limits.step_tokens // cache.block_size + limits.max_running
-        tight = len(self._waiting) > 0 and cache.pool.free_blocks < most_taken
-        if tight and self._is_sparing and self.counters.steps % _SPARING_STEPS:
-            return
-        if tight:
-            few = self._waiting.next_few(_SPARED, now)
-            cache.spare([match_of(request, cache) for request in few])
-        elif self._is_sparing:
-            cache.spare(())
-        self._is_sparing = tight
-
-    def _make_room(self, draft: Draft, now: float) -> None:
-        """Where nobody gets on because undecided requests hold the room, let them give it back,
-        the cheapest to lose first. With nobody running the first must fit, or never will."""
-        while self._waiting and len(self._running) and not (draft.spans or draft.ended):
-            victim = min(
-                self._running, key=lambda request: holding.lost_if_preempted(self.cache, request)
-            )
-            draft.preempted.append(victim)
-            self._requests.preempt(victim)
-            self._admission.admit(draft, now)
-        if draft.spans or len(self._running) or draft.ended:
-            return
-        candidate = self._waiting.next(now)
-        if candidate is not None:
-            self._waiting.put_back(candidate.request)
-            self._requests.give_up(draft, candidate.request, "memory")
 
     # What came of a step
 

@@ -167,3 +167,29 @@ def bury(node: TrieNode) -> None:
     node.heap = []
     node.source, node.run = b"", None
     node.waiting = node.running = node.ends = 0
+
+
+def parent_of(node: TrieNode) -> TrieNode:
+    """The node above one that is not the root."""
+    parent = node.parent
+    assert parent is not None, "the root is above all"
+    return parent
+
+
+def common_end(run: bytes, end: int, child: TrieNode, block_bytes: int) -> int:
+    """The offset up to which a path, the first ``end`` bytes of ``run``, and a node whose first
+    block it has are the same. Cost: O(bytes of the node)."""
+    start, other = child.start, child.run or own_run(child)
+    if child.end <= end and run.startswith(other, start):
+        return child.end
+    size = min(end - start, len(other))
+    if run.startswith(other[:size], start):
+        return start + size
+    same = block_bytes
+    while size - same > block_bytes:  # ``same`` bytes are the same, ``size`` are not
+        middle = same + (size - same) // (2 * block_bytes) * block_bytes
+        if run.startswith(other[same:middle], start + same):
+            same = middle
+        else:
+            size = middle
+    return start + same

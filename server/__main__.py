@@ -5,18 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
 from radix_engine.memory.sizing import format_size
 from radix_engine.model.errors import ModelError
-from server.command_line import ServerOptions, parse
+from server.config import ServerOptions, parse
+from server.head_noise import HeadNoise, read_head_noise
+from server.http.access import is_loopback
 from server.http.lifecycle import bind, serve
+from server.http.settings import HttpSettings
+from server.http.while_loading import answering_while_loading
+from server.key_ring import KeyRing
+from server.logs import configure, fields, join_libraries
 
 if TYPE_CHECKING:
     from server.engine import Engine
+
+logger = logging.getLogger("server")
+
+_ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 def main() -> int:
@@ -25,23 +38,76 @@ def main() -> int:
     # Threads of torch that wait for each other spin; with a busy neighbour on the processors that
     # costs several times the work itself, so they sleep soon. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    listener = bind(options.host, options.port)  # before the long part, so that a clash shows now
+    configure(options.log_format, options.log_level)
+    # Before the long part, so that what is wrong shows now.
     try:
-        engine = load(options)
+        settings = http_settings(options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    listener = bind(options.host, options.port)
+    for line in (*options.warnings, *warnings_of(options.host, settings.keys)):
+        logger.warning("%s", line)
+    signal.signal(signal.SIGTERM, _ended_while_loading)  # `serve` has a handler of its own
+    if settings.keys is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # likewise
+    try:
+        with answering_while_loading(listener):
+            engine = load(options)
     except (ModelError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
 
+    join_libraries()
     engine.tame_garbage_collector()
 
     def on_ready(address: str) -> None:
-        print(ready_message(engine, address), flush=True)
+        logger.info("ready", extra=fields(address=address, model=engine.info.model))
+        print(ready_message(engine, address, needs_key=settings.keys is not None), flush=True)
 
-    serve(engine, options.host, options.port, options.grace_s, on_ready, bound=listener)
+    where = (options.host, options.port, options.grace_s)
+    serve(engine, *where, on_ready, bound=listener, settings=settings)
     return 0
+
+
+def http_settings(options: ServerOptions) -> HttpSettings:
+    """How HTTP is served, with the files read that say more. Raises ValueError or OSError, for the
+    user."""
+    return HttpSettings(
+        max_body_bytes=options.max_body_bytes,
+        wedged_after_s=options.wedged_after_s,
+        request_timeout_s=options.request_timeout_s,
+        cors_origins=options.cors_origins,
+        hosts=() if options.host in _ANY_ADDRESS else (options.host,),
+        keys=None if options.api_key_file is None else KeyRing(options.api_key_file),
+        head_noise=head_noise(options.strip_head_noise),
+    )
+
+
+def head_noise(setting: str | None) -> HeadNoise:
+    """What --strip-head-noise names. Raises ValueError or OSError."""
+    if setting is None:
+        return HeadNoise()
+    return HeadNoise(()) if setting == "off" else read_head_noise(Path(setting))
+
+
+def warnings_of(host: str, keys: KeyRing | None) -> list[str]:
+    """What the operator should know about who can reach the server."""
+    if keys is not None:
+        return keys.warnings
+    if host == "localhost" or is_loopback(host):
+        return []
+    return [
+        f"--host {host} lets others reach this server, and without --api-key-file all of them may "
+        "have it generate, and share one cache"
+    ]
+
+
+def _ended_while_loading(number: int, frame: FrameType | None) -> NoReturn:
+    """Nothing was promised to anybody yet: what was begun is given up, and that is a clean end."""
+    raise SystemExit(0)
 
 
 def load(options: ServerOptions) -> Engine:
@@ -57,13 +123,14 @@ def load(options: ServerOptions) -> Engine:
         return Engine.load(options.engine, progress)
 
 
-def ready_message(engine: Engine, address: str) -> str:
+def ready_message(engine: Engine, address: str, *, needs_key: bool = False) -> str:
     """What the server says when it can be used."""
     info = engine.info
     size = format_size(info.kv_tokens * info.kv_bytes_per_token)
     question = '[{"role": "user", "content": "What is the capital of France?"}]'
     body = f'{{"messages": {question}, "max_tokens": 50}}'
-    curl = f"curl {address}/v1/chat/completions -H 'Content-Type: application/json' -d "
+    key = "-H 'Authorization: Bearer KEY' " if needs_key else ""
+    curl = f"curl {address}/v1/chat/completions {key}-H 'Content-Type: application/json' -d "
     return "\n".join(
         (
             f"Ready at {address}",

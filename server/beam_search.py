@@ -19,17 +19,19 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from scheduler import Request, Scheduler
+from server.after_prompt import AfterPrompt
 from server.beams import BeamRules, Beams, NextToken
 from server.branches import branch_of
+from server.detokenizer import Detokenizer
 from server.outputs import Output, Usage
-from server.text import Detokenizer
 
 logger = logging.getLogger(__name__)
 
 
 class BeamSearch:
     """One search, on the engine's thread. ``request`` computes the prompt; its branches keep places
-    for the other beams. ``detokenizers``: one for each of the answers that are wanted.
+    for the other beams. ``detokenizers``: one for each of the answers that are wanted. ``after``:
+    what is to be done once the prompt is computed.
 
     ``on_output`` is called at the end, once for each answer, the best first.
     """
@@ -41,6 +43,7 @@ class BeamSearch:
         detokenizers: Sequence[Detokenizer],
         on_output: Callable[[Output], None],
         next_id: Callable[[], int],
+        after: AfterPrompt | None = None,
     ) -> None:
         self.asked_id = request.request_id
         self.ended = False
@@ -53,6 +56,7 @@ class BeamSearch:
         self._sent = 0
         self._on_output = on_output
         self._next_id = next_id
+        self._after = after
 
     @property
     def requests(self) -> list[Request]:
@@ -76,6 +80,8 @@ class BeamSearch:
 
     def advance(self, scheduler: Scheduler) -> None:
         """Choose the next beams once `is_ready`, or send the answers when the search is over."""
+        if self._after is not None:
+            self._after.run()
         chosen = self._choosing.step([self._likeliest[beam.request_id] for beam in self.beams])
         self._likeliest.clear()
         if chosen:
@@ -134,10 +140,22 @@ class BeamSearch:
         prompt, index = self._prompt, self._sent
         self._sent += 1
         usage = Usage(
-            prompt.num_prompt_tokens, len(tokens), prompt.cached_tokens or 0, prompt.match_end
+            prompt.num_prompt_tokens,
+            len(tokens),
+            prompt.cached_tokens or 0,
+            prompt.match_end,
+            None if self._after is None else self._after.retained,
         )
         output = Output(
-            self.asked_id, text, tokens, finish_reason, usage, error, index=index, score=score
+            self.asked_id,
+            text,
+            tokens,
+            finish_reason,
+            usage,
+            error,
+            index=index,
+            score=score,
+            admitted_s=prompt.admitted_s,
         )
         try:
             self._on_output(output)

@@ -20,6 +20,7 @@ def branch_of(parent: Request, request_id: int) -> Request:
         mode=parent.mode,
         priority=parent.priority,
         deadline=parent.deadline,
+        session=parent.session,
     )
     branch.tokens, branch.run = parent.tokens, parent.run
     branch.num_prompt_tokens = parent.num_prompt_tokens

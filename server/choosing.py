@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import torch
 
-from radix_engine.model.logprobs import TokenLogprob, token_logprobs
+from radix_engine.model.logprobs import token_logprobs
 from radix_engine.model.sampling import SampleRow, sample
+from radix_engine.model.sampling_draw import Drawer
+from radix_engine.model.token_logprob import TokenLogprob
 from scheduler import Request, ScheduledSpan
 from server.answer import Answer
 from server.beam_search import BeamSearch
@@ -41,7 +43,7 @@ def num_logits(span: ScheduledSpan, answers: Mapping[int, Answer]) -> int:
     if span.start < request.num_prompt_tokens:
         answer = answers.get(request.request_id)
         if answer is not None and answer.scores is not None:
-            return max(span.samples, answer.scores.num_logits(span.start, span.count))
+            return max(span.samples, answer.scores.num_logits(request, span.start, span.count))
     return int(span.samples)
 
 
@@ -64,8 +66,9 @@ def score_prompts(
         if span.start >= span.request.num_prompt_tokens:
             continue
         answer = answers.get(span.request.request_id)
-        if answer is not None and answer.scores is not None and not answer.scores.is_complete:
-            answer.scores.take(span.start + span.count, logits[first : last + 1])
+        scores = None if answer is None else answer.scores
+        if scores is not None and not scores.is_complete(span.request):
+            scores.take(span.request, span.start + span.count, logits[first : last + 1])
 
 
 def choose(
@@ -73,9 +76,10 @@ def choose(
     logits: torch.Tensor,
     answers: Mapping[int, Answer],
     searches: Mapping[int, BeamSearch],
+    drawer: Drawer | None = None,
 ) -> Chosen:
     """A token for each request whose span samples, and for each of its branches, which share its
-    row of logits."""
+    row of logits. ``drawer``: as `sample`."""
     chosen = Chosen()
     places: list[int] = []
     picked: list[int] = []  # rows of the logits
@@ -104,7 +108,7 @@ def choose(
             picked.append(row)
             ways.append(answer.sample_row())
     own = logits if picked == list(range(len(logits))) else logits[picked]
-    drawn = sample(own, ways)
+    drawn = sample(own, ways, drawer)
     for place, token in zip(places, drawn, strict=True):
         chosen.tokens[place] = token
     if scored:

@@ -46,4 +46,5 @@ def join(pieces: list[Output]) -> Completion:
         last.score,
         logprobs,
         first.prompt_logprobs,
+        last.stop_reason,
     )

@@ -13,14 +13,15 @@ import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from radix_engine.cache import NodeDump
+from radix_engine.cache import NodeDump, PrefixCache
 from radix_engine.model.load import LoadProgress
 from radix_engine.model.served import ServedModel
 from scheduler import Limits, Scheduler
 from server.beam_search import BeamSearch
 from server.cache_choice import dump_of, make_cache
+from server.cache_control import CacheControl
 from server.collector import Collector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
@@ -29,6 +30,8 @@ from server.loading import closed_on_error, load_parts
 from server.look_ahead import FollowingModel
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output
+from server.queue_limit import QueueState, refuse_if_full
+from server.readings import Readings, read
 from server.steps import Steps
 from server.text import TextCodec
 from server.tree_view import tree_view
@@ -75,6 +78,7 @@ class Engine:
             kernels=model.kernels,
             exact=model.exact,
             prefix_cache=options.enabled,
+            cache=options,
             sampling=model.sampling,
             limits=limits,
             order=order,
@@ -86,12 +90,20 @@ class Engine:
         self._door = threading.Lock()
         unlimited = replace(limits, max_waiting=None)
         self._scheduler = Scheduler(self._cache, unlimited, order, fair=fair)
-        self._intake = Intake(
-            self.info, text, model.eos_token_ids, model.vocab_size, limits.max_running
-        )
         following = runner if model.look_ahead and isinstance(runner, FollowingModel) else None
         self._processes = model.processes
-        self._loop = EngineLoop(Steps(self._scheduler, runner, following))
+        drawer = None if model.make_drawer is None else model.make_drawer()
+        self._loop = EngineLoop(Steps(self._scheduler, runner, following, drawer))
+        tree = self._cache if options.enabled and isinstance(self._cache, PrefixCache) else None
+        self.cache_control = CacheControl(tree, self._loop.call)
+        self._intake = Intake(
+            self.info,
+            text,
+            model.eos_token_ids,
+            model.vocab_size,
+            limits.max_running,
+            self.cache_control.after,
+        )
         self._draining = False
         self._loop.start()
         # torch must not be inside a step when the interpreter is taken down.
@@ -140,8 +152,8 @@ class Engine:
         self._intake.check(prompt, params)
         work = self._intake.prepare(prompt, params, on_output)
         with self._door:
-            self._check_queue()
-            added = self._loop.add(work)
+            refuse_if_full(self.queue(), self._limits.max_waiting)
+            added = self._loop.add(work, params.namespace.tenant)
         if not added:
             raise _shutting_down() if self._draining else _failed()
         return work.asked_id if isinstance(work, BeamSearch) else work[0].asked_id
@@ -231,19 +243,39 @@ class Engine:
 
     def counters(self) -> dict[str, int]:
         """What was done since the start, in tokens, blocks and requests."""
-        return asdict(self._scheduler.counters) | asdict(self._cache.counters)
+        return dict(self.readings().counters)
 
     def state(self) -> dict[str, int]:
         """How many requests wait and run now, and who holds how many blocks."""
-        pool = self._cache.pool
-        return {
-            "running": self._scheduler.num_running,
-            "waiting": self._scheduler.num_waiting,
-            "blocks_free": pool.free_blocks,
-            "blocks_private": pool.private_blocks,
-            "blocks_cached": pool.tree_blocks,
-            "blocks_evictable": self._cache.evictable_blocks,
-        }
+        return dict(self.readings().state)
+
+    def readings(self) -> Readings:
+        """All counts and times at once. Never waits for the engine; some microseconds."""
+        return read(
+            self._scheduler,
+            self._cache,
+            self._loop.times,
+            unqueued=self._loop.num_unqueued,
+            sessions=self.cache_control.num_sessions,
+        )
+
+    def stalled_s(self) -> float:
+        """Seconds since a step last ended, or work came; 0.0 while there is none. Never waits."""
+        return self._loop.times.stalled_s()
+
+    def stack(self) -> str:
+        """What the engine's thread is doing right now, as a traceback shows it; empty when it has
+        ended."""
+        return self._loop.stack()
+
+    def queue(self, tenant: str | None = None) -> QueueState:
+        """How many requests wait, of all and of a tenant. Never blocks, also while a step runs."""
+        scheduler, loop = self._scheduler, self._loop
+        queued = scheduler.num_new_waiting
+        # While nobody waits, what is new starts with the next step, as far as that has places.
+        places = 0 if queued else max(0, self._limits.max_running - scheduler.num_running)
+        of_tenant = scheduler.num_new_waiting_of(tenant) + loop.num_unqueued_of(tenant)
+        return QueueState(queued + loop.num_unqueued, of_tenant, places)
 
     def tame_garbage_collector(self) -> None:
         """For a process that only serves: freeze what is loaded, and let Python collect garbage
@@ -263,28 +295,12 @@ class Engine:
         if self._loop.is_alive():
             self._loop.wait_idle(grace_s)
             self._loop.stop()
+        self._intake.close()
         if self._processes is not None:
             self._processes.close()
 
     def _tokens(self, prompt: Prompt) -> Sequence[int]:
         return self.text.encode(prompt) if isinstance(prompt, str) else prompt
-
-    def _check_queue(self) -> None:
-        """Refuse what the queue has no place for, without waiting for the step that runs."""
-        most = self._limits.max_waiting
-        if most is None:
-            return
-        queued = self._scheduler.num_new_waiting
-        # While nobody waits, what is new starts with the next step, as far as that has places.
-        places = 0 if queued else max(0, self._limits.max_running - self._scheduler.num_running)
-        waiting = queued + self._loop.num_unqueued
-        if waiting >= most + places:
-            raise RequestRefused(
-                f"the queue is full ({waiting} waiting, limit {most}); try again later, or start "
-                "the server with a larger --max-waiting",
-                code="queue_full",
-                status=429,
-            )
 
 
 def _shutting_down() -> RequestRefused:

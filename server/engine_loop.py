@@ -7,7 +7,9 @@ Everything below it (scheduler, cache, model) belongs to this thread alone. Othe
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeVar
@@ -16,6 +18,7 @@ from server.active_answers import describe
 from server.answer import Answer
 from server.beam_search import BeamSearch
 from server.garbage import GarbageCollector, tame_garbage_collector
+from server.step_times import COMMANDS, GARBAGE, StepTimes
 from server.steps import Steps
 
 logger = logging.getLogger(__name__)
@@ -30,7 +33,8 @@ class EngineLoop:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._inbox: list[Callable[[], None]] = []
-        self._unqueued = 0
+        self._unqueued: dict[str | None, int] = {}  # by tenant
+        self._num_unqueued = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._collector: GarbageCollector | None = None
@@ -50,9 +54,23 @@ class EngineLoop:
         return self._thread.is_alive()
 
     @property
+    def times(self) -> StepTimes:
+        """Where the time of steps goes; any thread may read it."""
+        return self._steps.times
+
+    def stack(self) -> str:
+        """What the thread is doing right now, as a traceback shows it; empty when it has ended."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "" if frame is None else "".join(traceback.format_stack(frame))
+
+    @property
     def num_unqueued(self) -> int:
         """What was added and is not in the scheduler's queue yet."""
-        return self._unqueued
+        return self._num_unqueued
+
+    def num_unqueued_of(self, tenant: str | None) -> int:
+        """Of these, a tenant's."""
+        return self._unqueued.get(tenant, 0)
 
     def post(self, command: Callable[[], None]) -> bool:
         """Have a command carried out on the engine's thread, between two steps.
@@ -88,8 +106,8 @@ class EngineLoop:
             raise RuntimeError("the engine's thread has ended")
         return future.result()
 
-    def add(self, work: Sequence[Answer] | BeamSearch) -> bool:
-        """Queue the answers to one prompt, or a beam search. False like `post`."""
+    def add(self, work: Sequence[Answer] | BeamSearch, tenant: str | None = None) -> bool:
+        """Queue the answers to one prompt, or a beam search, of a tenant. False like `post`."""
 
         def command() -> None:
             try:
@@ -98,16 +116,22 @@ class EngineLoop:
                 else:
                     self._steps.active.add(work)
             finally:
-                with self._wake:
-                    self._unqueued -= 1
+                self._count_unqueued(tenant, -1)
 
-        with self._wake:
-            self._unqueued += 1
+        self._count_unqueued(tenant, 1)
         if self.post(command):
             return True
-        with self._wake:
-            self._unqueued -= 1
+        self._count_unqueued(tenant, -1)
         return False
+
+    def _count_unqueued(self, tenant: str | None, more: int) -> None:
+        with self._wake:
+            self._num_unqueued += more
+            count = self._unqueued.get(tenant, 0) + more
+            if count:
+                self._unqueued[tenant] = count
+            else:
+                del self._unqueued[tenant]
 
     def abort(self, request_id: int) -> None:
         """End a request in any state, between two steps. Unknown ids are ignored."""
@@ -145,19 +169,25 @@ class EngineLoop:
 
     def _serve(self) -> None:
         """Commands and steps, until the loop is told to stop."""
+        times = self._steps.times
         while True:
             with self._wake:
                 while not (self._inbox or self._stopping or self._steps.has_work):
+                    times.rest()
                     self._wait()
                 if self._stopping:
                     return
                 commands, self._inbox = self._inbox, []
+            times.begin()
             for command in commands:
                 command()
             if self._steps.has_work:
+                times.lap(COMMANDS)
                 self._steps.step()
                 if self._collector is not None:
                     self._collector.between_steps()
+                    times.lap(GARBAGE)
+                times.end_step()
             if self._steps.active.is_empty:
                 self._tell_idle()
 

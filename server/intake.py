@@ -8,24 +8,29 @@ import time
 from collections.abc import Callable, Sequence
 
 from radix_engine.cache import CacheMode
+from radix_engine.model.allowed_tokens import all_but
 from radix_engine.model.penalties import TokenCounts
 from radix_engine.model.sampling import seed_of_answer
 from scheduler import Request
+from server.after_prompt import AfterPrompt
 from server.answer import Answer
 from server.beam_search import BeamSearch
 from server.beams import BeamRules
 from server.branches import branch_of
+from server.constrained.grammars import Grammars
+from server.constrained.next_tokens import NextTokens
+from server.detokenizer import Detokenizer
 from server.errors import RequestRefused
 from server.outputs import EngineInfo, GenerationParams, Output
 from server.prompt_scores import PromptScores
-from server.text import Detokenizer, TextCodec
+from server.text import TextCodec
 
 
 class Intake:
     """Makes answers, or a beam search, of prompts. Thread-safe.
 
     ``end_tokens`` end an answer; ``vocabulary``: token ids are below it; at most ``max_running``
-    requests run at a time.
+    requests run at a time. ``after``: what is to be done once a request's prompt is computed.
     """
 
     def __init__(
@@ -35,20 +40,31 @@ class Intake:
         end_tokens: frozenset[int],
         vocabulary: int,
         max_running: int,
+        after: Callable[[Request, GenerationParams], AfterPrompt | None],
     ) -> None:
         self._info = info
         self._text = text
         self._end_tokens = end_tokens
         self._vocabulary = vocabulary
         self._max_running = max_running
+        self._after = after
+        self._grammars = Grammars(text.tokenizer, vocabulary, end_tokens)
         self._next_id = itertools.count(1).__next__
 
     def check(self, prompt: Sequence[int], params: GenerationParams) -> None:
-        """Raise RequestRefused for what can never run. Cost: the prompt's length."""
+        """Raise RequestRefused for what can never run. Cost: the prompt's length, and compiling a
+        constraint that is new."""
         self._check_length(prompt)
         self._check_tokens(prompt)
         self._check_width(prompt, params)
         self._check_bias(params)
+        self._check_stop_tokens(params)
+        if params.constraint is not None:
+            self._grammars.check(params.constraint)
+
+    def close(self) -> None:
+        """Take no further constraints."""
+        self._grammars.close()
 
     def prepare(
         self,
@@ -56,7 +72,8 @@ class Intake:
         params: GenerationParams,
         on_output: Callable[[Output], None],
     ) -> list[Answer] | BeamSearch:
-        """What the engine's loop is to queue for a prompt that was checked."""
+        """What the engine's loop is to queue for a prompt that was checked. Raises RequestRefused
+        for a constraint that meanwhile turned out to be too much."""
         info = self._info
         # The last token needs no K/V, so an answer may be one token longer than the memory.
         room = min(info.context_length, info.kv_tokens + 1) - len(prompt)
@@ -64,14 +81,17 @@ class Intake:
             self._next_id(),
             prompt,
             max(1, min(params.max_tokens, room)),
-            frozenset() if params.ignore_eos else self._end_tokens,
+            self._own_ends(params).union(params.stop_token_ids),
             namespace=params.namespace,
             mode=self._mode(params),
             priority=params.priority,
             deadline=None if params.timeout_s is None else time.monotonic() + params.timeout_s,
+            session=params.session,
+            wants_values=params.prompt_logprobs is not None,
         )
         request.branches = [branch_of(request, self._next_id()) for _ in range(params.width - 1)]
-        detokenizers = [self._text.detokenizer(prompt) for _ in range(params.n)]
+        shown = params.shown_tokens if params.skip_special_tokens else None
+        detokenizers = [self._text.detokenizer(prompt, shown) for _ in range(params.n)]
         if params.use_beam_search:
             rules = BeamRules(
                 params.width,
@@ -80,7 +100,8 @@ class Intake:
                 params.length_penalty,
                 params.early_stopping,
             )
-            return BeamSearch(request, rules, detokenizers, on_output, self._next_id)
+            after = self._after(request, params)
+            return BeamSearch(request, rules, detokenizers, on_output, self._next_id, after)
         return self._answers(request, params, detokenizers, on_output)
 
     def _answers(
@@ -93,10 +114,11 @@ class Intake:
         sampling = params.sampling or self._info.sampling
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         counts = scores = None
+        after = self._after(request, params)
         if sampling.penalizes:
             counts = TokenCounts(request.tokens if sampling.repetition_penalty != 1 else ())
         if params.prompt_logprobs is not None:
-            scores = PromptScores(request.tokens[:], params.prompt_logprobs)
+            scores = PromptScores(params.prompt_logprobs)
         return [
             Answer(
                 each,
@@ -109,16 +131,34 @@ class Intake:
                 index,
                 counts=None if counts is None else counts.copy(),
                 scores=scores,
+                after=after,
+                next_tokens=self._next_tokens(request, params),
+                stop_tokens=frozenset(params.stop_token_ids) - self._own_ends(params),
             )
             for index, each in enumerate((request, *request.branches))
         ]
 
+    def _own_ends(self, params: GenerationParams) -> frozenset[int]:
+        """The model's tokens that end this request's answers."""
+        return frozenset() if params.ignore_eos else self._end_tokens
+
+    def _next_tokens(self, request: Request, params: GenerationParams) -> NextTokens | None:
+        """What one answer's tokens may be; None: anything."""
+        constraint, least = params.constraint, params.min_tokens
+        if constraint is None and not least:
+            return None
+        matcher = None if constraint is None else self._grammars.matcher(constraint)
+        not_ends = all_but(request.stop_token_ids, self._vocabulary) if least else None
+        return NextTokens(matcher, least, not_ends)
+
     def _mode(self, params: GenerationParams) -> CacheMode:
         if not self._info.prefix_cache:
             return CacheMode.BYPASS
-        mode = params.cache_mode
-        # Logits are wanted after all of the prompt's tokens, so all have to be computed.
-        return mode if params.prompt_logprobs is None else mode.without_reading
+        # Of the likeliest tokens nothing is stored: the whole prompt has to be computed for them.
+        # The hash index stores nothing of the prompt's own either.
+        mode, top = params.cache_mode, params.prompt_logprobs
+        stored = top is None or (top == 0 and self._info.cache.index == "tree")
+        return mode if stored else mode.without_reading
 
     def _check_length(self, prompt: Sequence[int]) -> None:
         info, length = self._info, len(prompt)
@@ -160,6 +200,15 @@ class Intake:
                 f"logit_bias has token id {highest}; token ids must lie between 0 and "
                 f"{self._vocabulary - 1}",
                 param="logit_bias",
+            )
+
+    def _check_stop_tokens(self, params: GenerationParams) -> None:
+        highest = max(params.stop_token_ids, default=0)
+        if highest >= self._vocabulary:
+            raise RequestRefused(
+                f"stop_token_ids has token id {highest}; token ids must lie between 0 and "
+                f"{self._vocabulary - 1}",
+                param="stop_token_ids",
             )
 
     def _check_width(self, prompt: Sequence[int], params: GenerationParams) -> None:

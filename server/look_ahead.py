@@ -20,6 +20,7 @@ import torch
 
 from radix_engine.model.batch import Follow, Span
 from radix_engine.model.sampling import finite_rows, sample_later
+from radix_engine.model.sampling_draw import Drawer
 from scheduler import Request, ScheduledSpan, StepPlan
 from server.answer import Answer
 from server.beam_search import BeamSearch
@@ -76,9 +77,13 @@ def _is_plain(
 
 
 def launch(
-    plan: StepPlan, model: FollowingModel, answers: Mapping[int, Answer], before: Flight | None
+    plan: StepPlan,
+    model: FollowingModel,
+    answers: Mapping[int, Answer],
+    before: Flight | None,
+    drawer: Drawer | None = None,
 ) -> Flight:
-    """Queue a step that `can_fly` on the device, behind the one before."""
+    """Queue a step that `can_fly` on the device, behind the one before. ``drawer``: as `sample`."""
     requests = tuple(span.request for span in plan.sampling)
     ways = [answers[request.request_id].sample_row() for request in requests]
     spans = [
@@ -86,7 +91,8 @@ def launch(
         for span in plan.spans
     ]
     logits = model.forward_following(spans, _follow(plan.spans, before))
-    drawn = torch.stack((sample_later(logits, ways), finite_rows(logits).to(torch.int64)))
+    tokens = sample_later(logits, ways, drawer)
+    drawn = torch.stack((tokens, finite_rows(logits).to(torch.int64)))
     if drawn.device.type != "cuda":
         return Flight(plan, requests, drawn, drawn, None)
     on_host = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)

@@ -33,7 +33,7 @@ from radix_engine.model.served import ServedModel, torch_model, transformers_mod
 from radix_engine.model.source import ModelFolder
 from radix_engine.model.transformers_config import choose_forward, read_transformers_config
 from radix_engine.parallel.shard import local_config
-from server.gpu_choice import GpuWay, gpu_way, on_processor
+from server.gpu_choice import GpuWay, gpu_way, on_processor, refuse_of_gpu
 from server.options import BLOCK_SIZE, EngineOptions
 from server.parallel_choice import check_gpus, load_divided
 
@@ -80,7 +80,8 @@ def choose(folder: ModelFolder, options: EngineOptions, threads: int, gpu: GpuFa
 
     def load(progress: LoadProgress | None) -> ServedModel:
         if size > 1:
-            return load_divided(folder, dtype, size, None, progress)
+            timeout_s = options.step_timeout_s
+            return load_divided(folder, dtype, size, None, progress, step_timeout_s=timeout_s)
         return torch_model(load_model(folder, TorchPacking(dtype), progress=progress))
 
     block = config.kv_bytes_per_token(dtype) * BLOCK_SIZE
@@ -101,15 +102,15 @@ def with_gpu(
     """
     size = options.tensor_parallel
     config = local_config(config, size)
-    per_token = config.kv_bytes_per_token(way.dtype)
+    per_token = config.kv_bytes_per_token(way.kv_dtype)
     running = options.limits.max_running
     tokens = options.limits.max_step_tokens or max(STEP_TOKENS, running)
-    reserve = step_bytes(config, way.dtype, tokens, running, flashinfer=way.flashinfer)
+    reserve = step_bytes(config, way.dtype, tokens, running, flashinfer=way.flashinfer, fp8=way.fp8)
     copied_of = 0 if way.flashinfer else config.num_layers
     recording: Recording | None = None
     if way.flashinfer and way.device.type == "cuda" and size == 1:
         recording = Recording(capture_limit(running))
-        reserve += graph_bytes(config, way.dtype, recording.limit, BLOCK_SIZE)
+        reserve += graph_bytes(config, way.dtype, recording.limit, BLOCK_SIZE, fp8=way.fp8)
 
     def kv_memory(weights_loaded: bool) -> int:
         free, total = read_memory(way.device)
@@ -122,9 +123,13 @@ def with_gpu(
         packing = TorchPacking(way.dtype, way.device)
         try:
             if size > 1:
-                return load_divided(folder, way.dtype, size, way, progress)
+                timeout_s = options.step_timeout_s
+                return load_divided(
+                    folder, way.dtype, size, way, progress, step_timeout_s=timeout_s
+                )
             model = load_model(folder, packing, way.device, progress)
-            return gpu_model(model, flashinfer, recording)
+            warm = way.flashinfer and way.device.type == "cuda"
+            return gpu_model(model, flashinfer, recording, way.fp8, warm=warm)
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"the weights of {folder.name} do not fit into what is free of the GPU's memory; "
@@ -177,9 +182,12 @@ def _with_transformers(folder: ModelFolder, options: EngineOptions) -> ModelChoi
     by = f"a model of type {config.model_type} is computed by transformers, on the processor"
     if options.attention == "flashinfer":
         raise ValueError(f"--attention flashinfer is for models of the Llama family, and {by}")
+    if options.kernels not in ("auto", "torch"):
+        raise ValueError(f"--kernels {options.kernels} is for models of the Llama family, and {by}")
     if options.tensor_parallel > 1:
         name = f"--tensor-parallel {options.tensor_parallel}"
         raise ValueError(f"{name} is for models of the Llama family, and {by}")
+    refuse_of_gpu(options, by)
     _refuse_without_kernels(options, by)
     dtype = pick_dtype(options.dtype)
     logger.warning(

@@ -9,12 +9,13 @@ from radix_engine.cache import RULES
 from scheduler import ORDERS, Limits
 
 BLOCK_SIZE = 16
-DTYPES = ("auto", "bf16", "fp32")
+DTYPES = ("auto", "bf16", "fp16", "fp32")
 QUANTIZATIONS = ("int8", "int4")
-KV_DTYPES = ("auto", "bf16", "fp32", "int8")
+KV_DTYPES = ("auto", "bf16", "fp16", "fp32", "fp8", "int8")
 KERNELS = ("auto", "amx", "avx512_bf16", "avx512", "avx2", "torch")
 ATTENTIONS = ("auto", "flashinfer", "torch")
 LEAST_GPU_SHARE = 0.1
+LEAST_STEP_TIMEOUT_S, MOST_STEP_TIMEOUT_S = 1.0, 86_400.0
 TENSOR_PARALLEL = (1, 2, 4, 8)
 
 
@@ -48,16 +49,18 @@ class EngineOptions:
 
     ``model``: a folder, a .gguf file or a hub id; None for the default model. ``dtype`` of the
     weights: ``auto`` (bf16 where the processor or the GPU computes it natively, else fp32),
-    ``bf16`` or ``fp32``. ``quantization``: keep them in int8 or int4 in place of it. ``kv_dtype``
-    of K and V: ``auto`` (as ``dtype``), bf16, fp32 or int8. ``kernels`` of the processor: ``auto``,
-    ``torch`` or a kind of compiled kernels; any but ``auto`` leaves a GPU aside. ``attention``:
+    ``bf16``, ``fp32`` or, on a GPU, ``fp16``. ``quantization``: keep them in int8 or int4 in place
+    of it. ``kv_dtype`` of K and V: ``auto`` (as ``dtype``), bf16, fp16, fp32, on a processor int8,
+    and on a GPU with FlashInfer fp8. ``kernels`` of the processor: ``auto``, ``torch`` or a kind of
+    compiled kernels; any but ``auto`` leaves a GPU aside. ``attention``:
     ``flashinfer`` (on a GPU, or not at all), ``torch`` (on a GPU if there is one) or ``auto``, the
     fastest there is. ``exact``: refuse to start where a cache hit could change bits.
     ``kv_memory``: a size such as ``2GiB``, a share such as ``25%`` (of the free memory, or of the
     room on a GPU), or None for the default. ``gpu_memory_utilization``: the share of a GPU's memory
     that all takes together, 0.1 to 1. ``threads``: of the model, at most; None for all processors
     this process may use. ``tensor_parallel``: processes that the model is divided among, 1, 2, 4 or
-    8, each with a GPU of its own where there is any; ``kv_memory`` is then that of each GPU.
+    8, each with a GPU of its own where there is any; ``kv_memory`` is then that of each GPU,
+    and a step that takes longer than ``step_timeout_s`` counts as lost, and the engine with it.
     ``order``: which of the waiting requests starts first: lpm, dfs, hrrn, fcfs or priority.
     ``fair``: tenants take turns.
     """
@@ -73,6 +76,7 @@ class EngineOptions:
     gpu_memory_utilization: float = 0.9
     threads: int | None = None
     tensor_parallel: int = 1
+    step_timeout_s: float = 60.0
     cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
     order: str = "lpm"
@@ -102,6 +106,11 @@ class EngineOptions:
             raise ValueError(
                 f"gpu_memory_utilization must lie between {LEAST_GPU_SHARE} and 1, "
                 f"not {self.gpu_memory_utilization}"
+            )
+        if not LEAST_STEP_TIMEOUT_S <= self.step_timeout_s <= MOST_STEP_TIMEOUT_S:
+            raise ValueError(
+                f"step_timeout_s must lie between {LEAST_STEP_TIMEOUT_S:g} and "
+                f"{MOST_STEP_TIMEOUT_S:g}, not {self.step_timeout_s}"
             )
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {self.threads}")

@@ -6,15 +6,43 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from radix_engine.cache import DEFAULT, CacheMode, MatchEnd, Namespace
-from radix_engine.model.logprobs import MAX_TOP, TokenLogprob
 from radix_engine.model.sampling_params import SamplingParams
+from radix_engine.model.token_logprob import MAX_TOP, TokenLogprob
 from scheduler import Limits
+from server.constraint import Constraint
+from server.options import CacheOptions
 
 PromptLogprobs = tuple[TokenLogprob | None, ...]
 
 MAX_ANSWERS = 128  # to one prompt
 MAX_PRIORITY = 1_000_000
 MAX_LENGTH_PENALTY = 10  # and no less than its negative
+MAX_RETAINS = 8  # for one prompt
+MAX_RETENTION_S = 7 * 86_400
+WHOLE_PROMPT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Keep the first ``tokens`` tokens of a prompt (all of them, where it has fewer) in the cache
+    for ``seconds`` once they are computed; in whole blocks. Each request of the same namespace that
+    names them again, or is served all of them, lets the time begin anew. ``name``: for people, who
+    read it in lists.
+
+    Raises ValueError naming the field.
+    """
+
+    tokens: int
+    seconds: float
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.tokens) is not int or not 1 <= self.tokens <= WHOLE_PROMPT:
+            raise ValueError(f"tokens must be a whole number from 1, not {self.tokens!r}")
+        if not 0 < self.seconds <= MAX_RETENTION_S:
+            raise ValueError(
+                f"seconds must be above 0 and at most {MAX_RETENTION_S}, not {self.seconds!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +61,9 @@ class GenerationParams:
 
     ``logprobs``: each token of the answer with its log-probability and those of so many likeliest
     ones (0 to 20); None: without. They are the model's own, before penalties, bias and temperature.
-    ``prompt_logprobs``: the same for the prompt's tokens, of which the first has none. All of the
-    prompt is computed for them, whatever is cached; what is computed is stored as ever.
+    ``prompt_logprobs``: the same for the prompt's tokens, of which the first has none. With 0 they
+    are stored with the tokens, and served as far as they are; for the likeliest ones all of the
+    prompt is computed, whatever is cached. What is computed is stored as ever.
 
     ``n``: answers to the prompt, which is computed once; each has its own random numbers, those of
     answer 0 are those of a lone answer.
@@ -46,6 +75,19 @@ class GenerationParams:
     False, when the best unfinished answer, at its present length, is not better than the worst of
     them; ``"never"``, when none can become better. Beam search takes no ``stop``, no log-
     probabilities, and no ``sampling`` that is random or changes logits.
+
+    ``retain``: which of the prompt's first tokens stay cached for a time, whatever else needs room.
+    What cannot be is told in `Usage.retained`, and never fails the request. ``session``: the
+    client's own name for requests that belong together.
+
+    ``skip_special_tokens``: the answer's text does not show the model's special tokens, but for
+    those in ``shown_tokens``; the token that ends it never shows.
+
+    ``constraint``: what the answer has to look like; it ends (``stop``) where that can end, or is
+    cut (``length``). ``min_tokens``: so many tokens come before one that ends the answer, by itself
+    or by a stop string. ``stop_token_ids``: tokens that end it besides the model's own.
+    ``include_stop``: the stop string that ends it, or the text of the token in ``stop_token_ids``,
+    is part of its text. Beam search takes none of these.
 
     Raises ValueError naming the field.
     """
@@ -65,8 +107,20 @@ class GenerationParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    retain: tuple[Retain, ...] = ()
+    session: str | None = None
+    skip_special_tokens: bool = True
+    shown_tokens: frozenset[int] = frozenset()
+    constraint: Constraint | None = None
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
 
     def __post_init__(self) -> None:
+        if len(self.retain) > MAX_RETAINS:
+            raise ValueError(f"retain has {len(self.retain)} prefixes, the limit is {MAX_RETAINS}")
+        if self.session == "":
+            raise ValueError("session must not be empty; leave it out, or name one")
         if type(self.priority) is not int or abs(self.priority) > MAX_PRIORITY:
             raise ValueError(
                 f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, not "
@@ -86,12 +140,27 @@ class GenerationParams:
             raise ValueError(f"stop must be a tuple of strings, none empty, not {self.stop!r}")
         if type(self.n) is not int or not 1 <= self.n <= MAX_ANSWERS:
             raise ValueError(f"n must be a whole number from 1 to {MAX_ANSWERS}, not {self.n!r}")
+        self._check_ends()
         self._check_beams()
 
     @property
     def width(self) -> int:
         """Requests that run at a time for one prompt: its answers, or the beams."""
         return self.best_of or self.n
+
+    def _check_ends(self) -> None:
+        if type(self.min_tokens) is not int or not 0 <= self.min_tokens <= self.max_tokens:
+            raise ValueError(
+                f"min_tokens must be a whole number from 0 to max_tokens ({self.max_tokens}), not "
+                f"{self.min_tokens!r}"
+            )
+        ids = self.stop_token_ids
+        if not isinstance(ids, tuple) or not all(type(each) is int and each >= 0 for each in ids):
+            raise ValueError(f"stop_token_ids must be a tuple of token ids, not {ids!r}")
+        if self.constraint is not None and self.ignore_eos:
+            raise ValueError(
+                "ignore_eos must be False with a constraint, which tells where the answer ends"
+            )
 
     def _check_beams(self) -> None:
         best_of = self.n if self.best_of is None else self.best_of
@@ -126,6 +195,10 @@ class GenerationParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} must be None with beam search")
+        if self.constraint is not None:
+            raise ValueError("constraint must be None with beam search")
+        if self.min_tokens or self.stop_token_ids:
+            raise ValueError("min_tokens and stop_token_ids must be left out with beam search")
         if self.ignore_eos:
             raise ValueError("ignore_eos must be False with beam search, which needs ends to rank")
         if not self.max_tokens:
@@ -133,16 +206,32 @@ class GenerationParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Retained:
+    """What came of ``GenerationParams.retain``: how many of the prompt's tokens are retained now,
+    and a word for why not all that was asked for (None: all is): ``limit``, ``short`` (less than a
+    block), ``not_stored``, ``cache_mode`` (it stores nothing) or ``unavailable`` (nor does the
+    engine, or it cannot retain). ``id``: of the longest that is retained, to let it go by."""
+
+    tokens: int
+    refused: str | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one answer and its prompt. ``cached_tokens`` (of the prompt) is fixed at its
     first admission, and so is ``match_end``: why no more were cached (None before it). Several
     answers to a prompt share its tokens: ``prompt_tokens`` and ``cached_tokens`` count once.
+    ``retained``: once the prompt is computed, if it was asked for. ``match_ends``: where these are
+    the counts of several prompts, of each; ``match_end`` is then the first's.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     match_end: MatchEnd | None = None
+    retained: Retained | None = None
+    match_ends: tuple[MatchEnd | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +241,9 @@ class Output:
     ``finish_reason`` is None while the answer goes on, then ``stop``, ``length`` (also: its time is
     over), ``abort`` or ``error``. ``score``: of an answer that a beam search found. ``logprobs``:
     one for each of ``token_ids``, if asked for. ``prompt_logprobs``: one for each token of the
-    prompt (None for the first), on the first piece only.
+    prompt (None for the first), on the first piece only. ``admitted_s``: when the request left the
+    queue for the first time, on the clock of ``time.monotonic``; None before it. ``stop_reason``:
+    the stop string or the token of ``stop_token_ids`` that ended the answer; None for all else.
     """
 
     request_id: int
@@ -165,12 +256,15 @@ class Output:
     score: float | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    admitted_s: float | None = field(default=None, compare=False)
+    stop_reason: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A whole answer: number ``index`` to its prompt. ``score``: where a beam search found it.
-    ``logprobs`` and ``prompt_logprobs``: see `Output`; None where they were not asked for."""
+    ``logprobs`` and ``prompt_logprobs``: see `Output`; None where they were not asked for.
+    ``stop_reason``: see `Output`."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -181,6 +275,7 @@ class Completion:
     score: float | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    stop_reason: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +284,7 @@ class EngineInfo:
 
     ``weights``, ``kv_dtype``, ``kernels`` and ``exact``: see `ServedModel`. ``sampling`` is how the
     model's makers recommend to choose its tokens. ``limits`` (with the step's tokens settled),
-    ``order`` and ``fair``: how requests are scheduled.
+    ``order`` and ``fair``: how requests are scheduled. ``cache``: how it was asked to be kept.
     """
 
     model: str
@@ -203,9 +298,28 @@ class EngineInfo:
     exact: bool
     prefix_cache: bool
     sampling: SamplingParams = SamplingParams()
+    cache: CacheOptions = field(default_factory=CacheOptions)
     limits: Limits = field(default_factory=Limits)
     order: str = "lpm"
     fair: bool = False
+
+    @property
+    def partial_blocks(self) -> bool:
+        """Whether a cache hit ends at the exact token."""
+        return self.cache.partial_blocks and self.cache.index == "tree"
+
+    @property
+    def retains(self) -> bool:
+        """Whether prefixes can be retained, and made public."""
+        return self.prefix_cache and self.cache.index == "tree"
+
+    @property
+    def min_cacheable_tokens(self) -> int | None:
+        """The fewest first tokens that a request can have in common with a stored one and be served
+        them; None where nothing is stored. What is stored are whole blocks in any case."""
+        if not self.prefix_cache:
+            return None
+        return 1 if self.partial_blocks else self.block_size
 
     @property
     def kv_tokens(self) -> int:

@@ -7,18 +7,26 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import torch
 
+from radix_engine.gpu.fit import load_flashinfer
+from radix_engine.gpu.sampling_trial import flashinfer_drawer
 from radix_engine.gpu.served import STEP_TOKENS
-from radix_engine.gpu.warm import warm_flashinfer_runner, warm_torch_runner
+from radix_engine.gpu.warm import (
+    warm_flashinfer_fp8_runner,
+    warm_flashinfer_runner,
+    warm_torch_runner,
+)
 from radix_engine.model.batch import Span
 from radix_engine.model.errors import ModelError
 from radix_engine.model.load import LoadProgress
-from radix_engine.model.served import Blocks, Runner, ServedModel
+from radix_engine.model.served import Blocks, Runner, ServedModel, dtype_name
 from radix_engine.model.source import ModelFolder
 from radix_engine.parallel.errors import ParallelError
 from radix_engine.parallel.group import Group
+from radix_engine.parallel.member import Backend
 from radix_engine.parallel.messages import RunnerMaker
 from radix_engine.parallel.runner import load_parallel
 from server.gpu_choice import GpuWay
@@ -34,16 +42,16 @@ def refuse_for_several(options: EngineOptions) -> None:
     size = options.tensor_parallel
     if size == 1:
         return
-    for given, name in (
-        (options.quantization is not None, f"--quantization {options.quantization}"),
-        (options.kv_dtype == "int8", "--kv-dtype int8"),
-        (options.kernels not in ("auto", "torch"), f"--kernels {options.kernels}"),
-        (options.exact, "--exact"),
+    for given, name, instead in (
+        (options.quantization is not None, f"--quantization {options.quantization}", ""),
+        (options.kv_dtype == "int8", "--kv-dtype int8", "take --kv-dtype fp8 on GPUs, "),
+        (options.kernels not in ("auto", "torch"), f"--kernels {options.kernels}", ""),
+        (options.exact, "--exact", ""),
     ):
         if given:
             raise ValueError(
-                f"{name} needs the compiled kernels, which compute in one process; leave it out, "
-                f"or --tensor-parallel {size}"
+                f"{name} needs the compiled kernels, which compute in one process; {instead}leave "
+                f"it out, or --tensor-parallel {size}"
             )
 
 
@@ -63,17 +71,21 @@ def load_divided(
     size: int,
     way: GpuWay | None,
     progress: LoadProgress | None = None,
+    *,
+    step_timeout_s: float = 60.0,
 ) -> ServedModel:
     """Load a Llama-family model in ``size`` processes, this one included: each has its part.
 
     ``way``: on as many GPUs; None: on the processor, whose threads they share, so this process has
-    fewer from then on. Starts the processes, which takes seconds. The model's ``processes`` end
+    fewer from then on. A step that takes longer than ``step_timeout_s`` counts as lost, and the
+    processes with it. Starts the processes, which takes seconds. The model's ``processes`` end
     them, as does what goes wrong in here or in making its runner. Raises ModelError, with a message
     for the user, and what `load_model` raises.
     """
     threads = max(1, torch.get_num_threads() // size)
     with _for_the_user():
-        group = Group(size, "gloo" if way is None else "nccl", threads=threads)
+        backend: Backend = "gloo" if way is None else "nccl"
+        group = Group(size, backend, threads=threads, step_timeout_s=step_timeout_s)
     with _closed_on_error(group), _for_the_user():
         if way is None:
             torch.set_num_threads(threads)
@@ -81,7 +93,12 @@ def load_divided(
         else:
             make, kernels = _on_gpus(way)
             model = load_parallel(group, folder, dtype, progress, make_runner=make, kernels=kernels)
-            model = replace(model, step_tokens=STEP_TOKENS)
+            kv_dtype = dtype_name(way.kv_dtype)
+            model = replace(model, step_tokens=STEP_TOKENS, kv_dtype=kv_dtype)
+            if way.flashinfer:
+                device = group.member.device
+                drawer = partial(flashinfer_drawer, load_flashinfer(), device, model.vocab_size)
+                model = replace(model, make_drawer=drawer)
 
     def make_runner(num_blocks: int, block_size: int) -> Runner:
         with _closed_on_error(group), _for_the_user():
@@ -164,7 +181,7 @@ def in_one_line(error: ParallelError) -> str:
 def _on_gpus(way: GpuWay) -> tuple[RunnerMaker, str]:
     """What makes each process's runner, and the name of what it computes with."""
     if way.flashinfer:
-        return warm_flashinfer_runner, "flashinfer"
+        return (warm_flashinfer_fp8_runner if way.fp8 else warm_flashinfer_runner), "flashinfer"
     return warm_torch_runner, "torch-cuda"
 
 

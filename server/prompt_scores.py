@@ -3,49 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from struct import unpack
 
 import torch
 
-from radix_engine.model.logprobs import TokenLogprob, token_logprobs
+from radix_engine.cache import TOKEN_BYTES
+from radix_engine.model.logprobs import token_logprobs
+from radix_engine.model.token_logprob import TokenLogprob
+from scheduler import Request
 from server.outputs import PromptLogprobs
+
+Likeliest = tuple[tuple[int, float], ...]
 
 
 class PromptScores:
     """One prompt's, for all answers to it. ``top``: how many of the likeliest tokens go with each.
 
     The logits after a token are about the next one. So nothing is known of the first, and the last
-    one's are the answer's. Entries come in order, each once, also where the prompt is computed in
-    chunks, or again after a preemption.
+    one's are the answer's. What is known of the tokens themselves is with the request, which also
+    has it where the cache served them (with ``top`` 0). Each comes once and in order, also where
+    the prompt is computed in chunks, or again after a preemption.
     """
 
-    def __init__(self, prompt: Sequence[int], top: int) -> None:
-        self._prompt = prompt
+    def __init__(self, top: int) -> None:
         self._top = top
-        self._entries: list[TokenLogprob | None] = [None]
+        self._likeliest: list[Likeliest] = [()]  # unless there are none to be told
+        self._entries: PromptLogprobs = ()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all entries are there."""
-        return len(self._entries) == len(self._prompt)
+    def is_complete(self, request: Request) -> bool:
+        """Whether all of them are known."""
+        return request.num_valued_tokens >= request.num_prompt_tokens
 
-    @property
-    def entries(self) -> PromptLogprobs:
-        """Those so far."""
-        return tuple(self._entries)
+    def entries(self, request: Request) -> PromptLogprobs | None:
+        """All of them; None before they are known. Cost: O(tokens), once for all answers."""
+        if not self.is_complete(request):
+            return None
+        if not self._entries:
+            assert request.payload is not None
+            count = request.num_prompt_tokens
+            values = unpack(f"{count}f", request.payload[: count * TOKEN_BYTES])
+            likeliest: Sequence[Likeliest] | repeat[Likeliest] = self._likeliest
+            if not self._top:
+                likeliest = repeat((), count)
+            known = map(TokenLogprob._make, zip(request.tokens, values, likeliest, strict=False))
+            next(known)  # the first, which has no value
+            self._entries = (None, *known)
+        return self._entries
 
-    def num_logits(self, start: int, count: int) -> int:
-        """After how many of the last tokens of a span of the prompt logits are missing."""
-        if self.is_complete:
+    def num_logits(self, request: Request, start: int, count: int) -> int:
+        """After how many of the last tokens of a span of the request's prompt logits are missing."""
+        if self.is_complete(request):
             return 0
-        return max(0, start + count - max(start, len(self._entries) - 1))
+        return max(0, start + count - max(start, request.num_valued_tokens - 1))
 
-    def take(self, end: int, logits: torch.Tensor) -> None:
+    def take(self, request: Request, end: int, logits: torch.Tensor) -> None:
         """The logits [rows, vocabulary] after the last tokens before position ``end``: as many as
         `num_logits` said."""
-        first = len(self._entries)
+        first = request.num_valued_tokens
         if end - len(logits) != first - 1:
             raise RuntimeError(f"logits from position {end - len(logits)} on, not {first - 1}")
-        tokens = self._prompt[first : end + 1]
-        self._entries += token_logprobs(
-            logits[: len(tokens)], list(tokens), [self._top] * len(tokens)
-        )
+        tokens = request.tokens[first : min(end + 1, request.num_prompt_tokens)]
+        found = token_logprobs(logits[: len(tokens)], tokens, [self._top] * len(tokens))
+        request.learn(each.logprob for each in found)
+        if self._top:
+            self._likeliest += [each.top for each in found]
+
+
+def learn_next(request: Request, logprob: TokenLogprob | None) -> None:
+    """Keep the log-probability of a request's newest token, where it follows on what is known."""
+    if logprob is not None and request.num_valued_tokens == len(request.tokens) - 1:
+        request.learn((logprob.logprob,))

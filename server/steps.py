@@ -10,8 +10,9 @@ from typing import Protocol
 import torch
 
 from radix_engine.model.batch import Span
-from radix_engine.model.logprobs import TokenLogprob
 from radix_engine.model.sampling import not_finite
+from radix_engine.model.sampling_draw import Drawer
+from radix_engine.model.token_logprob import TokenLogprob
 from radix_engine.parallel.errors import ParallelError
 from scheduler import NewToken, Request, Scheduler, StepPlan
 from server.active_answers import ActiveAnswers, describe
@@ -20,6 +21,8 @@ from server.beam_search import BeamSearch
 from server.choosing import Chosen, choose, num_logits, rows_of, score_prompts
 from server.look_ahead import Flight, FollowingModel, can_fly, launch
 from server.out_of_memory import compute, copy_rows, is_out_of_memory
+from server.prompt_scores import learn_next
+from server.step_times import COMMIT, COMPUTE, COPY, HAND_OUT, PLAN, SAMPLE, StepTimes
 
 logger = logging.getLogger(__name__)
 
@@ -40,16 +43,23 @@ class Steps:
     """The steps that bring on the answers that are ``active``.
 
     ``following``: the model, where a step of it is computed while the next one is planned.
+    ``drawer`` draws random tokens; None: torch does. ``times``: where their time goes.
     """
 
     def __init__(
-        self, scheduler: Scheduler, model: Forward, following: FollowingModel | None = None
+        self,
+        scheduler: Scheduler,
+        model: Forward,
+        following: FollowingModel | None = None,
+        drawer: Drawer | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._model = model
         self._following = following
+        self._drawer = drawer
         self._flight: Flight | None = None
         self.active = ActiveAnswers(scheduler)
+        self.times = StepTimes()
         self._known_problem: str | None = None
 
     @property
@@ -61,15 +71,20 @@ class Steps:
         """One step. Whatever goes wrong ends the requests it concerns, never the thread; save a
         ParallelError, which is passed on: the model is lost."""
         affected: list[Request] | None = None
+        lap = self.times.lap
         try:
             plan = self._scheduler.plan(time.monotonic())
             if not (plan.spans or plan.ended or plan.preempted or self._flight):
                 raise RuntimeError("no request can make progress")
             affected = [span.request for span in plan.spans]
             plan = self._without_ended(plan)
+            lap(PLAN)
             if plan.copies:  # branches forked off before this step: also if it computes nothing
                 copy_rows(self._model.copy_rows, plan.copies)
+                lap(COPY)
             flight = self._take_off(plan)
+            if flight is not None:
+                lap(COMPUTE)
             self._land(self._flight)
             if flight is not None:
                 if not self._scheduler.go_ahead(plan):
@@ -82,6 +97,7 @@ class Steps:
             plan = plan.still_running
             if plan.spans:
                 plan, chosen = compute(plan, self._compute, self.active.fail)
+                lap(SAMPLE)
                 results = self._scheduler.commit(plan, chosen.tokens)
         except ParallelError:
             raise
@@ -91,9 +107,12 @@ class Steps:
                 self.active.end_all("error", describe(error))
             else:
                 self.active.fail(affected, describe(error))
+            lap(HAND_OUT)
             return
         self._check_books()
+        lap(COMMIT)
         self._hand_out(results, chosen)
+        lap(HAND_OUT)
 
     def _take_off(self, plan: StepPlan) -> Flight | None:
         """Launch a step behind the one in flight; None where that has to land first."""
@@ -101,7 +120,7 @@ class Steps:
         if self._following is None or not can_fly(plan.spans, active.answers, active.searches):
             return None
         try:
-            return launch(plan, self._following, active.answers, self._flight)
+            return launch(plan, self._following, active.answers, self._flight, self._drawer)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -114,6 +133,7 @@ class Steps:
         self._flight = None
         try:
             tokens, broken = flight.wait()
+            self.times.lap(COMPUTE)
             # Those who were sent back meanwhile may have read what these computed.
             self.active.fail([r for r in broken if self._scheduler.awaits(r)], _NOT_FINITE)
             plan = flight.plan.still_running
@@ -127,7 +147,9 @@ class Steps:
                 self._scheduler.commit(StepPlan(()), [])  # nothing came of it
             return
         self._check_books()
+        self.times.lap(COMMIT)
         self._hand_out(results, Chosen())
+        self.times.lap(HAND_OUT)
 
     def _hand_out(self, results: Sequence[NewToken], chosen: Chosen) -> None:
         """Bring a step's tokens to those who asked for them."""
@@ -175,6 +197,7 @@ class Steps:
                 for span, count in zip(plan.spans, counts, strict=True)
             ]
         )
+        self.times.lap(COMPUTE)
         rows = rows_of(plan.spans, counts)
         broken = not_finite(logits)
         if broken:
@@ -185,7 +208,8 @@ class Steps:
             left = {span.request for span in plan.spans}
             rows = [each for each in rows if each.span.request in left]
         score_prompts(rows, logits, self.active.answers)
-        return plan, choose(rows, logits, self.active.answers, self.active.searches)
+        active = self.active
+        return plan, choose(rows, logits, active.answers, active.searches, self._drawer)
 
     def _check_books(self) -> None:
         """Whether every block still has one owner; what has not is set apart, and serving goes
@@ -199,6 +223,7 @@ class Steps:
         self._known_problem = self._scheduler.sum_problem()
 
     def _deliver(self, answer: Answer, new: NewToken, logprob: TokenLogprob | None) -> None:
+        learn_next(new.request, logprob)
         if answer.push(new.token, new.finish_reason, logprob):
             self._scheduler.finish(new.request)
         if answer.abandoned:
@@ -213,6 +238,7 @@ class Steps:
             answer = self.active.answers.get(each.request_id)
             if answer is not None:
                 with self.active.guard(answer.asked_id, answer):
+                    answer.prompt_is_computed()
                     self._scheduler.finish(each)
                     self.active.end_answer(answer, "length")
 

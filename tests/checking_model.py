@@ -246,7 +246,20 @@ class Bench:
         self.results = self.scheduler.commit(plan, self.model.step(plan))
         self.computed += plan.num_tokens
         assert self.scheduler.audit() == []
+        self.check_queue()
         return plan
+
+    def check_queue(self) -> None:
+        """Each tenant's waiting requests are counted, without those that have run before."""
+        scheduler = self.scheduler
+        waiting = [
+            request.namespace.tenant
+            for request in scheduler.requests()
+            if request.state is State.WAITING and not request.preemptions
+        ]
+        for tenant in {request.namespace.tenant for request in self.requests}:
+            assert scheduler.num_new_waiting_of(tenant) == waiting.count(tenant)
+        assert scheduler.num_new_waiting == len(waiting)
 
     def run(self) -> list[StepPlan]:
         """Step until nothing is left to do.

@@ -75,6 +75,11 @@ def test_a_layer_imports_nothing_from_above_it(layer: str) -> None:
     assert violations(files_of(layer), above) == []
 
 
+def test_the_chat_package_knows_nothing_of_http() -> None:
+    assert files_of("server.chat")
+    assert violations(files_of("server.chat"), ("server.http",)) == []
+
+
 def test_no_layer_imports_the_tests() -> None:
     assert violations(FILES, ("tests",)) == []
 

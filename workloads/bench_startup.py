@@ -27,7 +27,7 @@ def add_parser(
         NAME,
         help="time from the server's command to ready, on a second start",
         description="Starts the server once untimed, so that the model is there, then "
-        f"{STARTS} times from the command to the first 200 of /health (asked every "
+        f"{STARTS} times from the command to the first 200 of /ready (asked every "
         f"{POLL_S * 1000:.0f} ms). Prints the median and writes {NAME}.json.",
     )
     parser.add_argument(

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 
+from server.config.readers import number
 
-def at_least(least: float, *, whole: bool = False) -> Callable[[str], float]:
+
+def at_least(least: float, *, whole: bool = False) -> Callable[[str], object]:
     """A reader of numbers from ``least`` on; whole ones come as int."""
+    reader = number(least, whole=whole)
 
-    def read(text: str) -> float:
+    def read(text: str) -> object:
         try:
-            value = int(text) if whole else float(text)
+            return reader(text)
         except ValueError:
-            value = math.nan
-        if not (value >= least and math.isfinite(value)):
             kind = "a whole number" if whole else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {kind} of at least {least:g}")
-        return value
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not {kind} of at least {least:g}"
+            ) from None
 
     return read

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, build_opener
 
 # The first start may fetch and convert a model.
@@ -62,8 +62,9 @@ def own_server(
     """Run a server for the length of a with block.
 
     Its output goes to ``log``; ``environment`` is its own, None for this process's. It is ready at
-    the first 200 of /health, asked every ``poll_s`` seconds; ``ready_s`` is the time from starting
-    the process to then. On the way out, by whatever way, it gets SIGTERM and, if it is still there
+    the first 200 of /ready (of /health, where there is no such path, as other engines have it),
+    asked every ``poll_s`` seconds; ``ready_s`` is the time from starting the process to then. On
+    the way out, by whatever way, it gets SIGTERM and, if it is still there
     after 20 s, SIGKILL with all it started. Raises ServerFailed with the log's end if it ends
     before it is ready or takes longer than 15 minutes.
     """
@@ -92,13 +93,13 @@ def _wait_until_ready(
     process: subprocess.Popen[bytes], url: str, log: Path, start: float, poll_s: float
 ) -> None:
     while True:
-        healthy, status = _is_healthy(url), process.poll()
+        ready, status = _is_ready(url), process.poll()
         if status is not None:
             raise ServerFailed(
                 f"the server ended with status {status} before it was ready; the end of {log}:\n"
                 + log_tail(log)
             )
-        if healthy:
+        if ready:
             return
         if time.perf_counter() - start > READY_LIMIT_S:
             raise ServerFailed(
@@ -108,12 +109,20 @@ def _wait_until_ready(
         time.sleep(poll_s)
 
 
-def _is_healthy(url: str) -> bool:
+def _is_ready(url: str) -> bool:
+    status = _status_of(f"{url}/ready")
+    return (_status_of(f"{url}/health") if status == 404 else status) == 200
+
+
+def _status_of(url: str) -> int | None:
+    """None where nobody answers."""
     try:
-        with _opener.open(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with _opener.open(url, timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
     except (URLError, OSError):
-        return False
+        return None
 
 
 def log_tail(log: Path) -> str:

@@ -29,6 +29,7 @@ from radix_engine.attention.flashinfer_wrappers import (
     place_reads,
 )
 from radix_engine.attention.interface import AttentionSpan
+from radix_engine.memory.fp8 import FP8
 from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
 
 HEAD_DIMS = (64, 128, 256)
@@ -38,13 +39,15 @@ DTYPES = (torch.bfloat16, torch.float16)
 class FlashInferAttention:
     """Attention over ``memory`` with the kernels of ``flashinfer``, the imported package.
 
-    ``num_heads`` query heads share the KV heads of every layer. Steps are computed on the current
-    stream, by one thread. Of two plans the second may be made while the first one's step runs; one
-    made before both is void, and says so.
+    ``num_heads`` query heads share the KV heads of every layer. ``dtype`` is that of a step's
+    tensors (None: the memory's); a memory in `FP8` takes K and V of it rounded. Steps are computed
+    on the current stream, by one thread. Of two plans the second may be made while the first one's
+    step runs; one made before both is void, and says so.
 
     Takes ``workspace_bytes`` of the device's memory, and 8 MiB for each wrapper: two for each
-    window, scale and soft cap of the model, and kind of step. Raises ValueError for a memory that
-    the kernels cannot read.
+    window, scale and soft cap of the model, and kind of step. What is in ``workspace`` counts while
+    a layer's attention runs and not after: whatever runs on the same stream may share it. Raises
+    ValueError for a memory that the kernels cannot read.
     """
 
     def __init__(
@@ -53,14 +56,15 @@ class FlashInferAttention:
         num_heads: int,
         flashinfer: Any,
         *,
+        dtype: torch.dtype | None = None,
         workspace_bytes: int = 256 * 2**20,
     ) -> None:
         self.memory = memory
-        self.heads = _heads(memory, num_heads)
+        self.heads = _heads(memory, num_heads, memory.dtype if dtype is None else dtype)
         self.flashinfer = flashinfer
-        workspace = zeroed_memory((workspace_bytes,), torch.uint8, memory.layers[0].device)
-        self._set = WrapperSet(flashinfer, self.heads, workspace)
-        self._other_set = WrapperSet(flashinfer, self.heads, workspace)
+        self.workspace = zeroed_memory((workspace_bytes,), torch.uint8, memory.layers[0].device)
+        self._set = WrapperSet(flashinfer, self.heads, self.workspace)
+        self._other_set = WrapperSet(flashinfer, self.heads, self.workspace)
 
     def plan(self, spans: Sequence[AttentionSpan]) -> FlashInferPlan:
         """Prepare a step. Cost: a microsecond a span, and 4 bytes copied to the device a block."""
@@ -135,8 +139,7 @@ class FlashInferPlan:
         self._check("keys", keys, self._key_shape)
         self._check("values", values, self._key_shape)
         self._append(
-            keys,
-            values,
+            *self._heads.stored(keys, values),
             self._batch_indices,
             self._positions,
             self._memory.layers[layer],
@@ -182,7 +185,7 @@ class FlashInferPlan:
             )
 
 
-def _heads(memory: KVMemory, num_heads: int) -> Heads:
+def _heads(memory: KVMemory, num_heads: int, dtype: torch.dtype) -> Heads:
     """What the layers have in common. Raises ValueError where FlashInfer's kernels cannot."""
     shapes = {tuple(layer.shape[3:]) for layer in memory.layers}
     if len(shapes) > 1:
@@ -198,10 +201,14 @@ def _heads(memory: KVMemory, num_heads: int) -> Heads:
         )
     # What stands in for FlashInfer on a CPU computes in float32 too.
     on_cpu = memory.layers[0].device.type == "cpu"
-    if memory.dtype not in DTYPES and not (on_cpu and memory.dtype == torch.float32):
+    if dtype not in DTYPES and not (on_cpu and dtype == torch.float32):
         raise ValueError(
-            f"FlashInfer's attention takes bfloat16 and float16, not {memory.dtype}: "
-            "use --dtype bf16"
+            f"FlashInfer's attention takes bfloat16 and float16, not {dtype}: use --dtype bf16"
+        )
+    if memory.dtype not in (dtype, FP8):
+        raise ValueError(
+            f"FlashInfer's attention of {dtype} takes K and V in that or in {FP8}, not in "
+            f"{memory.dtype}: use --kv-dtype auto or fp8"
         )
     if num_heads < 1 or num_heads % num_kv_heads:
         raise ValueError(
@@ -209,4 +216,5 @@ def _heads(memory: KVMemory, num_heads: int) -> Heads:
             f"{num_heads} and {num_kv_heads}: look at num_attention_heads and num_key_value_heads "
             "in the model's config.json"
         )
-    return Heads(num_heads, num_kv_heads, head_dim, memory.block_size, memory.dtype)
+    fp8 = memory.dtype == FP8
+    return Heads(num_heads, num_kv_heads, head_dim, memory.block_size, dtype, fp8)

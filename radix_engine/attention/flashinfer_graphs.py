@@ -22,8 +22,9 @@ class FlashInferGraphs:
     """Makes the attention of decode steps over ``memory`` of each size up to ``largest``.
 
     ``heads`` and ``windows`` are those of the model's layers, whose sequences have at most
-    ``context_length`` tokens. All sizes share the buffers in here and the ``workspace``: one step
-    is planned and computed after the other, on one stream and by one thread.
+    ``context_length`` tokens. All sizes share the buffers in here and the ``workspace``, which may
+    be that of steps that are not recorded: one is planned and computed after the other, on one
+    stream and by one thread.
 
     Takes 4 bytes of the device's memory, and of pinned memory of the host, for each block of
     ``largest`` whole contexts; each size takes 8 MiB of either for each window. ``mark`` is for
@@ -134,6 +135,10 @@ class FlashInferGraphAttention:
             )
             for window in shared.windows
         }
+        for wrapper in self._wrappers.values():
+            # Its constructor takes no backend, and with fp8 the automatic choice looks at the
+            # device.
+            wrapper._backend = "fa2"
 
     @property
     def plan_info(self) -> tuple[int, ...]:
@@ -171,7 +176,7 @@ class FlashInferGraphAttention:
                 window_left=-1 if window is None else window - 1,
                 # The defaults are fp16, whatever the tensors are.
                 q_data_type=heads.dtype,
-                kv_data_type=heads.dtype,
+                kv_data_type=heads.kv_dtype,
             )
         shared.sent()
         return self
@@ -206,8 +211,7 @@ class FlashInferGraphAttention:
         self._check("keys", keys, self._shared.heads.num_kv_heads)
         self._check("values", values, self._shared.heads.num_kv_heads)
         self._shared.flashinfer.append_paged_kv_cache(
-            keys,
-            values,
+            *self._shared.heads.stored(keys, values),
             self._rows,
             self._positions,
             self._shared.memory.layers[layer],

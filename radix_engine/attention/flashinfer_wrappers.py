@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from radix_engine.attention.flashinfer_pages import IntArray, PageReads
+from radix_engine.memory.fp8 import FP8, rounded
 
 KV_LAYOUT = "NHD"
 
@@ -24,13 +25,28 @@ Run = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What all layers have in common."""
+    """What all layers have in common.
+
+    ``dtype`` is that of a step's queries, keys and values, and of what attention returns. ``fp8``:
+    the blocks hold K and V in `FP8` and not in ``dtype``.
+    """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
     block_size: int
     dtype: torch.dtype
+    fp8: bool = False
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        """Of the blocks."""
+        return FP8 if self.fp8 else self.dtype
+
+    def stored(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A step's K and V as blocks hold them: FlashInfer's append copies bytes, of whatever dtype
+        they are."""
+        return rounded(keys, values) if self.fp8 else (keys, values)
 
     @property
     def tensor_cores(self) -> bool:
@@ -246,5 +262,5 @@ class WrapperSet:
             "logits_soft_cap": scores.softcap,
             # The defaults are fp16, whatever the tensors are.
             "q_data_type": self._heads.dtype,
-            "kv_data_type": self._heads.dtype,
+            "kv_data_type": self._heads.kv_dtype,
         }

@@ -20,6 +20,7 @@ from radix_engine.cache.events import (
     Cleared,
     EventsLost,
     EventStream,
+    Everything,
     Removed,
     Snapshot,
     Stored,
@@ -35,16 +36,20 @@ from radix_engine.cache.interface import (
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.payload import MISSING_PAYLOAD
+from radix_engine.cache.payload_reading import first_known
 from radix_engine.cache.prefix_cache import PrefixCache
 from radix_engine.cache.reason import Cause, MatchEnd, Reason
 from radix_engine.cache.retention import Retention, RetentionRefused
-from radix_engine.cache.token_run import pack, token_array, unpack
+from radix_engine.cache.token_run import TOKEN_BYTES, pack, token_array, unpack
 from radix_engine.cache.tree_mirror import TreeMirror
 
 __all__ = [
     "ALL",
     "DEFAULT",
+    "MISSING_PAYLOAD",
     "RULES",
+    "TOKEN_BYTES",
     "BlockPool",
     "CacheCounters",
     "CacheMode",
@@ -53,6 +58,7 @@ __all__ = [
     "EventStream",
     "EventsLost",
     "EvictionRule",
+    "Everything",
     "Lease",
     "LeaseView",
     "Match",
@@ -72,6 +78,7 @@ __all__ = [
     "Stored",
     "TreeMirror",
     "dump",
+    "first_known",
     "from_json",
     "pack",
     "to_json",

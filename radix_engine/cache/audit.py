@@ -14,6 +14,7 @@ from radix_engine.cache.index_audit import index_problems
 from radix_engine.cache.lease import Lease
 from radix_engine.cache.node import Node, first_block, ghost_blocks
 from radix_engine.cache.ownership import Holdings, ownership_problems
+from radix_engine.cache.retained_count import tenant_of
 from radix_engine.cache.retention import Retention
 from radix_engine.cache.tree import Tree
 
@@ -124,9 +125,15 @@ def _retention_problems(
     for node in attached:
         if node.retained != counts[id(node)]:
             yield f"a node is retained {node.retained} times, by {counts[id(node)]} retentions"
-    blocks = sum(len(node.blocks) for node in attached if node.retained)
-    if blocks != tree.retained_blocks:
-        yield f"{blocks} blocks are retained, the cache counts {tree.retained_blocks}"
+    retained = [node for node in attached if node.retained]
+    blocks = sum(len(node.blocks) for node in retained)
+    if blocks != tree.retained.blocks:
+        yield f"{blocks} blocks are retained, the cache counts {tree.retained.blocks}"
+    of: Counter[str | None] = Counter()
+    for node in retained:
+        of[tenant_of(node)] += len(node.blocks)
+    if +of != tree.retained.of:
+        yield "the blocks retained of each tenant's are not as many as the cache counts"
 
 
 def _pin_problems(nodes: list[Node], leases: Iterable[Lease]) -> Iterator[str]:

@@ -58,4 +58,4 @@ class CacheState:
     @property
     def retained_blocks(self) -> int:
         """Blocks that retentions cover."""
-        return self._tree.retained_blocks
+        return self._tree.retained.blocks

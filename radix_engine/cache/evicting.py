@@ -107,7 +107,7 @@ def _take(tree: Tree, victims: Iterator[Node], count: int, cause: Cause, now: fl
         if leaf.hashes:
             _tell_removed(tree, leaf)
         if leaf.retained:
-            tree.retained_blocks -= taken
+            tree.retained.change(leaf, -taken)
         leaf.cause = cause
         tree.ghosts.add(leaf, taken)
         if not by_capacity:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from radix_engine.cache.lease import Match
-from radix_engine.cache.node import Node
+from radix_engine.cache.node import Node, usable
 from radix_engine.cache.reason import Cause, MatchEnd, Reason
-from radix_engine.cache.token_run import TOKEN_BYTES
-from radix_engine.cache.tree import Tree, shared_tokens_bytes, usable
+from radix_engine.cache.token_run import TOKEN_BYTES, shared_tokens_bytes
+from radix_engine.cache.tree import Tree
 
 # How far down a branch that does not fork its length is looked for.
 _MOST_EDGES = 64
@@ -27,6 +27,8 @@ def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) ->
     storable = count - count % size
     if most and (position >= most or 0 < storable <= position):
         return MatchEnd(Reason.FULL, position)
+    if position >= _asked_for(tree, match, partial_blocks=partial_blocks) < most:
+        return MatchEnd(Reason.BYPASSED, position)
     shared, branch, in_flight = _next_block(tree, match, tokens)
     if most and in_flight > shared:  # it cannot be copied from yet
         return MatchEnd(Reason.IN_FLIGHT, position)
@@ -49,7 +51,7 @@ def explain(tree: Tree, match: Match, tokens: bytes, *, partial_blocks: bool) ->
 def record_reuse(tree: Tree, match: Match) -> None:
     """Count the prompt for the curve of hit rate against memory. Cost: O(depth)."""
     size = tree.block_size
-    most = max(0, match.prompt_tokens - 1) // size * size
+    most = min(max(0, match.prompt_tokens - 1), match.most_tokens) // size * size
     if not match.mode.reads:
         tree.curve.record(match.prompt_tokens, size, 0, ())
         return
@@ -69,11 +71,18 @@ def record_reuse(tree: Tree, match: Match) -> None:
     tree.curve.record(match.prompt_tokens, size, end // size, groups)
 
 
+def _asked_for(tree: Tree, match: Match, *, partial_blocks: bool) -> int:
+    """How many tokens a match could cover that was not to cover more than so many."""
+    most = match.most_tokens
+    whole = not partial_blocks or match.public_tokens == match.prompt_tokens
+    return most - most % tree.block_size if whole else most
+
+
 def _next_block(tree: Tree, match: Match, tokens: bytes) -> tuple[int, Node | None, int]:
     """What is stored after the matched blocks, compared with how the prompt goes on: how many
     tokens it shares with a computed block, and the branch which that is of; how many with a block
     in flight. Nothing below a public path that is not the namespace's own."""
-    if not _goes_on_in_own(match):
+    if not goes_on_in_own(match):
         return 0, None, 0
     node, step, inside = match.node, tree.block_bytes, match.inside_bytes
     start = (match.num_tokens - match.copy_rows) * TOKEN_BYTES
@@ -100,14 +109,14 @@ def _any_branch(tree: Tree, match: Match) -> Node | None:
     """A stored branch that the prompt left without sharing anything of it: the one used last, or
     the first. None below a public path that is not the namespace's own."""
     node = match.node
-    if match.inside_bytes < len(node.run) or not _goes_on_in_own(match):
+    if match.inside_bytes < len(node.run) or not goes_on_in_own(match):
         return None
     if usable(node.hot):
         return node.hot
     return next(iter(tree.some_children(node, 1)), None)
 
 
-def _goes_on_in_own(match: Match) -> bool:
+def goes_on_in_own(match: Match) -> bool:
     """Whether what is stored after the matched blocks is for this namespace to know: what hangs on
     a public path is somebody else's."""
     at = match.num_tokens - match.copy_rows

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.child_order import ChildOrder
-from radix_engine.cache.node import Node, first_block, ghost_blocks
-from radix_engine.cache.tree import Tree, begins_in_flight, usable
+from radix_engine.cache.node import Node, begins_in_flight, first_block, ghost_blocks, usable
+from radix_engine.cache.tree import Tree
 
 
 def index_problems(tree: Tree, attached: Sequence[Node]) -> Iterator[str]:

@@ -59,6 +59,11 @@ class LeaseView(Protocol):
     @property
     def num_tokens(self) -> int: ...
     @property
+    def in_flight_tokens(self) -> int:
+        """The last of these: announced, and not computed yet."""
+        ...
+
+    @property
     def released(self) -> bool: ...
 
     def blocks(self) -> array[int]:
@@ -103,13 +108,19 @@ class PrefixIndex(Protocol[M, L]):
         near: M | None = None,
         shared_tokens: int = 0,
         rows: bool = True,
+        most_tokens: int | None = None,
     ) -> M:
         """How far the index covers this run of int32 token ids. Changes nothing.
 
         ``near``: an earlier match, however old, of a prompt of the same namespace that has its
         first ``shared_tokens`` in common with this one: may save comparing them again. ``rows``
-        False: whole blocks only.
+        False: whole blocks only. ``most_tokens``: the request computes all after these itself.
         """
+        ...
+
+    def payload(self, match: M, tokens: bytes) -> bytes:
+        """What is kept with the tokens that a match of this run covers, 4 bytes each, and with as
+        many after them as their block goes on alike; `MISSING_PAYLOAD` where nothing is."""
         ...
 
     def account(self, match: M, tokens: bytes) -> MatchEnd:
@@ -143,9 +154,10 @@ class PrefixIndex(Protocol[M, L]):
         """
         ...
 
-    def commit(self, lease: L) -> None:
+    def commit(self, lease: L, payload: bytes = b"") -> None:
         """What the lease announced has been computed. Within a step, after every withdrawal, and
-        for the owner of a prefix before those who attached to it."""
+        for the owner of a prefix before those who attached to it. ``payload``: 4 bytes to keep with
+        each of these tokens, or nothing."""
         ...
 
     def withdraw(self, lease: L) -> None:
@@ -157,8 +169,11 @@ class PrefixIndex(Protocol[M, L]):
         """Whether the lease reaches into something that was withdrawn."""
         ...
 
-    def publish(self, lease: L, run: bytes, blocks: array[int]) -> array[int]:
-        """Hand computed full blocks over; ``run`` are the tokens right after the lease's.
+    def publish(
+        self, lease: L, run: bytes, blocks: array[int], payload: bytes = b""
+    ) -> array[int]:
+        """Hand computed full blocks over; ``run`` are the tokens right after the lease's, and
+        ``payload`` 4 bytes to keep with each, or nothing.
 
         Returns the blocks that hold these tokens from now on; duplicates are freed. They are fewer
         where another request has the rest in flight: these stay the caller's.

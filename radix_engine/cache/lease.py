@@ -18,8 +18,9 @@ class Match(NamedTuple):
     ``num_tokens`` are covered, never the prompt's last one: whole blocks down to ``node`` after
     ``inside_bytes`` of its run (all of it, where it ends at the node), then ``copy_rows`` rows of
     block ``copy_source``. ``seen_node`` and ``seen_bytes`` say how far the prompt is known at all,
-    ghosts included. ``public_tokens``: how much of the prompt lies on a public path. Good for as
-    long as the tree's ``version`` stays.
+    ghosts included. ``public_tokens``: how much of the prompt lies on a public path.
+    ``most_tokens``: the match was not to cover more. Good for as long as the tree's ``version``
+    stays.
     """
 
     num_tokens: int
@@ -32,6 +33,7 @@ class Match(NamedTuple):
     seen_bytes: int
     prompt_tokens: int
     public_tokens: int
+    most_tokens: int
     namespace: Namespace
     mode: CacheMode
 

@@ -164,3 +164,13 @@ def split(node: Node, at_bytes: int, block_bytes: int) -> Node:
     upper.hot = node
     upper.stored_children = 1 if node.blocks else 0
     return upper
+
+
+def usable(child: Node | None) -> bool:
+    """Whether rows of the child's first block may be copied: it is in memory and computed."""
+    return child is not None and len(child.blocks) > child.in_flight
+
+
+def begins_in_flight(child: Node | None) -> bool:
+    """Whether the child's first block is in flight, and so all of them."""
+    return child is not None and 0 < len(child.blocks) == child.in_flight

@@ -21,32 +21,28 @@ from collections.abc import Callable, Iterable
 
 from radix_engine.cache import evicting, flushing, in_flight, leasing, sparing, storing
 from radix_engine.cache.audit import audit, holdings, walk
-from radix_engine.cache.cache_state import CacheState
-from radix_engine.cache.event_hub import EventHub
-from radix_engine.cache.events import EventStream, Everything, Snapshot
+from radix_engine.cache.cache_wishes import CacheWishes
 from radix_engine.cache.eviction import EvictionRule, make_rule
 from radix_engine.cache.explain import explain, record_reuse
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import DEFAULT, Namespace
 from radix_engine.cache.ownership import quarantine
-from radix_engine.cache.public_paths import PublicPaths
+from radix_engine.cache.payload_reading import payload_along
 from radix_engine.cache.reason import MatchEnd, Reason
-from radix_engine.cache.retention import Retention, Retentions
-from radix_engine.cache.snapshot import snapshot_of
 from radix_engine.cache.tree import CURVE_SHARES, Tree
 from radix_engine.cache.walk import find, find_nothing
 
 
-class PrefixCache(CacheState):
+class PrefixCache(CacheWishes):
     """A radix tree over ``num_blocks`` blocks of ``block_size`` tokens.
 
     ``eviction``: lru, lfu, slru, fifo or priority, or a rule of one's own. ``partial_blocks``: a
     match ends at the exact token, and names rows of a stored block to copy. ``ttl``: seconds after
     which an idle run leaves (None: never). ``ghost_blocks``: how many evicted blocks' tokens stay
     known (None: three times the pool). ``most_retained``: the share of the pool that retentions may
-    cover. ``events``: compute block hashes and tell subscribers. ``clock`` gives seconds, for ages
-    and times; the order of accesses uses a counter.
+    cover, ``most_retained_each``: those of one tenant. ``events``: compute block hashes and tell
+    subscribers. ``clock`` gives seconds, for ages and times; the order of accesses uses a counter.
     """
 
     def __init__(
@@ -60,6 +56,7 @@ class PrefixCache(CacheState):
         ttl: float | None = None,
         ghost_blocks: int | None = None,
         most_retained: float = 0.25,
+        most_retained_each: float = 0.125,
         events: bool = False,
     ) -> None:
         if block_size < 1:
@@ -68,14 +65,15 @@ class PrefixCache(CacheState):
             raise ValueError(f"ttl must be greater than 0 seconds, not {ttl}")
         rule = make_rule(eviction) if isinstance(eviction, str) else eviction
         ghosts = 3 * num_blocks if ghost_blocks is None else ghost_blocks
-        super().__init__(Tree(num_blocks, block_size, clock, rule, ghosts, by_age=ttl is not None))
+        super().__init__(
+            Tree(num_blocks, block_size, clock, rule, ghosts, by_age=ttl is not None),
+            int(num_blocks * most_retained),
+            int(num_blocks * most_retained_each),
+            events=events,
+        )
         self.partial_blocks = partial_blocks
         self.ttl = ttl
-        self.public = PublicPaths(self._tree.block_bytes)
-        self.retentions = Retentions(self._tree, int(num_blocks * most_retained))
         self.ends: Counter[Reason] = Counter()  # requests by why their match ended
-        if events:
-            self._tree.events = EventHub(block_size)
 
     def match(
         self,
@@ -86,13 +84,15 @@ class PrefixCache(CacheState):
         near: Match | None = None,
         shared_tokens: int = 0,
         rows: bool = True,
+        most_tokens: int | None = None,
     ) -> Match:
         """How far the tree covers this run, short of its last token. Changes nothing.
 
         ``near``: an earlier match, however old, of a prompt of the same namespace that has its
         first ``shared_tokens`` in common with this one; what both cover is not compared again.
-        ``rows`` False leaves partial blocks out. Cost: one look-up and one compare an edge,
-        O(tokens) bytes compared, and O(log children) at the end for the partial block.
+        ``rows`` False leaves partial blocks out. ``most_tokens``: the match covers no more than
+        these, since the request computes the rest itself. Cost: one look-up and one compare an
+        edge, O(tokens) bytes compared, and O(log children) at the end for the partial block.
         """
         if not mode.reads:
             return find_nothing(self._tree, tokens, namespace, mode)
@@ -106,13 +106,23 @@ class PrefixCache(CacheState):
             partial_blocks=rows and self.partial_blocks,
             near=near,
             shared_tokens=shared_tokens,
+            most_tokens=most_tokens,
         )
+
+    def payload(self, match: Match, tokens: bytes) -> bytes:
+        """The payload of the tokens that a match of this run covers, 4 bytes each, and of as many
+        after them as their block goes on alike, the last one included; not-a-number where none was
+        given. Good for as long as the match. Cost: O(tokens), and O(log children) at the end.
+        """
+        return payload_along(self._tree, match, tokens)
 
     def account(self, match: Match, tokens: bytes) -> MatchEnd:
         """Why the match ended where it did; counts it, once a request, before its lease."""
         end = explain(self._tree, match, tokens, partial_blocks=self.partial_blocks)
         self.ends[end.reason] += 1
         record_reuse(self._tree, match)
+        if self.retentions:
+            self.retentions.read(match)
         return end
 
     def explain(self, match: Match, tokens: bytes) -> MatchEnd:
@@ -239,36 +249,6 @@ class PrefixCache(CacheState):
         self._tree.ghosts.make_room()
         return 0 if self.ttl is None else evicting.expire(self._tree, self.ttl)
 
-    def retain(
-        self, tokens: bytes, seconds: float | None = None, namespace: Namespace = DEFAULT
-    ) -> Retention:
-        """Keep what is stored of this prefix for a time, or until ``release_retention``.
-
-        Raises RetentionRefused when nothing of it is stored, or over the cap. Cost: a match, and
-        O(depth).
-        """
-        public = self.public.covered_bytes(tokens, namespace) if self.public else 0
-        return self.retentions.retain(tokens, seconds, namespace, public)
-
-    def refresh_retention(self, retention: Retention, seconds: float) -> None:
-        """Let a retention last ``seconds`` from now; one that has ended stays so."""
-        self.retentions.refresh(retention, seconds)
-
-    def release_retention(self, retention: Retention) -> None:
-        """End a retention before its time; again is a no-op."""
-        self.retentions.release(retention)
-
-    def mark_public(self, tokens: bytes, namespace: Namespace = DEFAULT) -> None:
-        """An operator declares this prefix, in whole blocks, shared by all namespaces of the same
-        weights and adapter. What they stored of it before is not found any more."""
-        self.public.mark(tokens, namespace)
-        self._tree.version += 1
-
-    def unmark_public(self, tokens: bytes, namespace: Namespace = DEFAULT) -> bool:
-        """Share it no longer; False if it was not marked."""
-        self._tree.version += 1
-        return self.public.unmark(tokens, namespace)
-
     def flush(self) -> int:
         """Start with an empty tree; returns the blocks freed at once.
 
@@ -277,23 +257,6 @@ class PrefixCache(CacheState):
         """
         self.retentions.clear()
         return flushing.flush(self._tree)
-
-    def subscribe(self, scope: str | Everything | None) -> EventStream:
-        """The stream of a tenant's events, or of ``ALL``, until ``unsubscribe``. Raises ValueError
-        when the cache was made without events."""
-        hub = self._tree.events
-        if hub is None:
-            raise ValueError("this cache was made without events; make it with events=True")
-        return hub.subscribe(scope)
-
-    def unsubscribe(self, stream: EventStream) -> None:
-        """Take one subscription back, once; with the last one to it a stream ends."""
-        if self._tree.events is not None:
-            self._tree.events.unsubscribe(stream)
-
-    def snapshot(self, stream: EventStream) -> Snapshot:
-        """All that is stored, as a subscriber needs it to start or to go on after a loss."""
-        return snapshot_of(self._tree, stream)
 
     def audit(
         self, private: Iterable[array[int]], leases: Iterable[Lease] | None = None

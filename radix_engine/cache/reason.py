@@ -11,7 +11,7 @@ class Reason(Enum):
 
     __hash__ = object.__hash__  # Enum's own is a Python function, and reasons are counted
 
-    BYPASSED = "bypassed"  # the request does not read the cache
+    BYPASSED = "bypassed"  # the request does not read the cache, or no further
     FULL = "full"  # all that can be cached is: the last token is always computed
     IN_FLIGHT = "in_flight"  # another request is computing what comes next
     EVICTED = "evicted"  # what comes next was stored once

@@ -36,6 +36,7 @@ def publish(tree: Tree, lease: Lease, run: bytes, blocks: array[int], payload: b
     if tree.pool.in_flight_blocks or tree.pool.quarantined:
         count = min(_storable(tree, lease, run), tree.pool.before_quarantined(blocks))
         run, blocks = run[: count * tree.block_bytes], blocks[:count]
+        payload = payload[: len(run)]
     if not run:
         return token_array()
     tree.pool.publish(blocks)  # refuses before anything has changed

@@ -53,3 +53,15 @@ def common_prefix_bytes(left: bytes, offset: int, right: bytes | bytearray, unit
     b = np.frombuffer(right, np.int32, count)
     first_difference = int((a != b).argmax()) * TOKEN_BYTES
     return first_difference - first_difference % unit
+
+
+def shared_tokens_bytes(block: bytes, key: bytes) -> int:
+    """Bytes of the leading tokens that two blocks share. Cost: O(log block)."""
+    low, high = 0, min(len(block), len(key)) // TOKEN_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        if block[: middle * TOKEN_BYTES] == key[: middle * TOKEN_BYTES]:
+            low = middle
+        else:
+            high = middle - 1
+    return low * TOKEN_BYTES

@@ -19,14 +19,17 @@ from radix_engine.cache.interface import CacheCounters
 from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import (
     Node,
+    begins_in_flight,
     first_block,
     ghost_blocks,
     new_namespace,
     new_root,
     split,
+    usable,
 )
+from radix_engine.cache.retained_count import RetainedCount
 from radix_engine.cache.reuse_curve import ReuseCurve
-from radix_engine.cache.token_run import TOKEN_BYTES
+from radix_engine.cache.token_run import TOKEN_BYTES, shared_tokens_bytes
 
 
 class Tree:
@@ -62,7 +65,7 @@ class Tree:
         # the wrong one of a tenant's namespaces.
         self.heads: dict[str, Counter[tuple[int, bytes]]] = {}
         self.events: EventHub | None = None
-        self.retained_blocks = 0
+        self.retained = RetainedCount()
         self.on_retained_emptied: Callable[[Node], None] = lambda leaf: None
         self.evictable = 0
         self.version = 0
@@ -260,16 +263,6 @@ class Tree:
 CURVE_SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def usable(child: Node | None) -> bool:
-    """Whether rows of the child's first block may be copied: it is in memory and computed."""
-    return child is not None and len(child.blocks) > child.in_flight
-
-
-def begins_in_flight(child: Node | None) -> bool:
-    """Whether the child's first block is in flight, and so all of them."""
-    return child is not None and 0 < len(child.blocks) == child.in_flight
-
-
 Kind = Callable[[Node | None], bool]
 
 
@@ -293,15 +286,3 @@ def _nearest(node: Node, block: bytes, kind: Kind) -> tuple[bytes, int] | None:
             if shared > (best[1] if best else 0):
                 best = key, shared
     return best
-
-
-def shared_tokens_bytes(block: bytes, key: bytes) -> int:
-    """Bytes of the leading tokens that two blocks share. Cost: O(log block)."""
-    low, high = 0, min(len(block), len(key)) // TOKEN_BYTES
-    while low < high:
-        middle = (low + high + 1) // 2
-        if block[: middle * TOKEN_BYTES] == key[: middle * TOKEN_BYTES]:
-            low = middle
-        else:
-            high = middle - 1
-    return low * TOKEN_BYTES

@@ -6,8 +6,8 @@ from radix_engine.cache.lease import Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import Namespace
 from radix_engine.cache.node import Node, ghost_blocks
-from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes
-from radix_engine.cache.tree import Tree, shared_tokens_bytes
+from radix_engine.cache.token_run import TOKEN_BYTES, common_prefix_bytes, shared_tokens_bytes
+from radix_engine.cache.tree import Tree
 
 # Slicing a run out of the prompt and comparing is quicker than ``startswith`` for short runs; a
 # long slice has to be allocated anew each time.
@@ -54,10 +54,16 @@ def find(
     partial_blocks: bool,
     near: Match | None = None,
     shared_tokens: int = 0,
+    most_tokens: int | None = None,
 ) -> Match:
     """Match a prompt of which ``public_bytes`` lie on a public path; from an earlier match on, if
-    there is one, of a prompt that has so many tokens in common with this one."""
+    there is one, of a prompt that has so many tokens in common with this one. Not beyond its last
+    token but one, nor ``most_tokens``."""
     block_bytes = tree.block_bytes
+    prompt_tokens = len(tokens) // TOKEN_BYTES
+    if most_tokens is not None:
+        tokens = tokens[: (most_tokens + 1) * TOKEN_BYTES]
+        shared_tokens = min(shared_tokens, most_tokens)
     most = max(0, len(tokens) - TOKEN_BYTES)
     whole = most - most % block_bytes
     start = None
@@ -114,8 +120,9 @@ def find(
         inside,
         seen,
         seen_bytes,
-        len(tokens) // TOKEN_BYTES,
+        prompt_tokens,
         public_bytes // TOKEN_BYTES,
+        most // TOKEN_BYTES,
         namespace,
         mode,
     )
@@ -124,7 +131,7 @@ def find(
 def find_nothing(tree: Tree, tokens: bytes, namespace: Namespace, mode: CacheMode) -> Match:
     """The match of a request that does not read the cache."""
     root, count = tree.root, len(tokens) // TOKEN_BYTES
-    return Match(0, 0, -1, tree.version, root, 0, root, 0, count, 0, namespace, mode)
+    return Match(0, 0, -1, tree.version, root, 0, root, 0, count, 0, 0, namespace, mode)
 
 
 def _still_there(tree: Tree, near: Match, shared_tokens: int) -> Node | None:

@@ -23,10 +23,11 @@ from radix_engine.model.weights import LayerWeights, LoadedModel
 class GpuRunner:
     """Runs a model's forward pass: spans of tokens in, logits out, all on the model's device.
 
-    The residual stream, K, V and matrix products are in the model's dtype; norms, rotation,
-    activation and softmax are float32 inside; logits are float32. A step's integers go to the
-    device in one copy, and nothing waits for the device's work: `forward` returns when all is
-    queued, so the next step can be prepared meanwhile. One thread and one stream at a time.
+    The residual stream and matrix products are in the model's dtype, K and V in the memory's;
+    norms, rotation, activation and softmax are float32 inside; logits are float32. A step's
+    integers go to the device in one copy, and nothing waits for the device's work: `forward`
+    returns when all is queued, so the next step can be prepared meanwhile. One thread and one
+    stream at a time.
 
     Raises ValueError where the memory is not one of this model.
     """

@@ -13,16 +13,19 @@ from dataclasses import dataclass
 import torch
 
 from radix_engine.gpu.graphs import capture_sizes
+from radix_engine.memory.fp8 import FP8
 from radix_engine.memory.sizing import format_size, parse_size
 from radix_engine.model.config import ModelConfig
 
 WORKSPACE_BYTES = 256 * 2**20
-"""FlashInfer's buffer for parts of attention that are merged later, shared by all layers."""
+"""FlashInfer's buffer for parts of attention that are merged later, shared by all layers of all
+steps, recorded or not."""
 
 _WRAPPER_BYTES = 64 * 2**20  # FlashInfer's own buffers for each window: two sets of three kinds
 _LIBRARIES = 256 * 2**20  # workspaces of cuBLAS, kernels' code, what allocations are rounded by
 _GRAPH_WRAPPER_BYTES = 8 * 2**20  # likewise, for each window of each recorded size
 _GRAPH_LAYER_BYTES = 96 * 2**10  # what CUDA keeps of a recorded layer: a dozen kernels, 8 KiB each
+_GRAPH_ROUNDING_BYTES = 24 * 2**10  # likewise, of the three that round K and V
 _GRAPH_LIBRARIES = 32 * 2**20  # cuBLAS's workspace for the stream that is recorded
 _LOGIT_BYTES = 64  # float32, and in float64 scores, probabilities and sums, with what sorting holds
 
@@ -114,20 +117,28 @@ def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
 
 
 def step_bytes(
-    config: ModelConfig, dtype: torch.dtype, tokens: int, answers: int, *, flashinfer: bool
+    config: ModelConfig,
+    dtype: torch.dtype,
+    tokens: int,
+    answers: int,
+    *,
+    flashinfer: bool,
+    fp8: bool = False,
 ) -> int:
     """Bytes that a step of ``tokens`` tokens for ``answers`` answers needs at its widest.
 
     A token: three rows (residual, norm, output) and the wider of attention (4 times the queries and
     3 times the keys: projected, normed, attended, merged) and MLP (gate, up, product), in
-    ``dtype``. With torch's operations also the widest row three times in float32. An answer: 64
-    bytes for each logit, to choose from. 256 MiB for CUDA's libraries. FlashInfer: its workspace,
-    64 MiB for each window of the model, and the table of its rotation. On top comes what nobody can
-    know here: the logits of whole prompts, where they are asked for.
+    ``dtype``. With ``fp8`` K and V are rounded before they are attended to, which takes twice the
+    queries and 6 times the keys, where that is more. With torch's operations also the widest row
+    three times in float32. An answer: 64 bytes for each logit, to choose from. 256 MiB for CUDA's
+    libraries. FlashInfer: its workspace, 64 MiB for each window of the model, and the table of its
+    rotation. On top comes what nobody can know here: the logits of whole prompts, where they are
+    asked for.
     """
     queries, _ = _widths(config)
     hidden, inner = config.hidden_size, config.intermediate_size
-    per_token = _token_bytes(config, dtype)
+    per_token = _token_bytes(config, dtype, fp8)
     kernels = 0
     if flashinfer:
         rotation = config.context_length * config.head_dim * 4
@@ -138,34 +149,38 @@ def step_bytes(
     return tokens * per_token + logits + kernels + _LIBRARIES
 
 
-def graph_bytes(config: ModelConfig, dtype: torch.dtype, limit: int, block_size: int) -> int:
+def graph_bytes(
+    config: ModelConfig, dtype: torch.dtype, limit: int, block_size: int, *, fp8: bool = False
+) -> int:
     """Bytes that recorded steps of up to ``limit`` sequences need besides; an estimate, since CUDA
     does not tell what a graph takes before it is made.
 
-    Once: a workspace of FlashInfer's, 32 MiB for cuBLAS, the tensors of the largest step (as in
-    `step_bytes`; those of smaller ones lie in the same place), 4 bytes for each block of ``limit``
-    whole contexts, and the block that fills steps up. For each recorded size: 8 MiB for each window
-    of the model, 96 KiB for each layer, and the rows that the head reads, ``size`` times the hidden
-    size.
+    Once: 32 MiB for cuBLAS, the tensors of the largest step (as in `step_bytes`; those of smaller
+    ones lie in the same place), 4 bytes for each block of ``limit`` whole contexts, and the block
+    that fills steps up. FlashInfer's workspace is that of other steps. For each recorded size: 8
+    MiB for each window of the model, 96 KiB for each layer (120 KiB where K and V are rounded to
+    ``fp8``), and the rows that the head reads, ``size`` times the hidden size.
     """
     sizes = capture_sizes(limit)
     once = (
-        WORKSPACE_BYTES
-        + _GRAPH_LIBRARIES
-        + limit * _token_bytes(config, dtype)
+        _GRAPH_LIBRARIES
+        + limit * _token_bytes(config, dtype, fp8)
         + limit * -(-config.context_length // block_size) * 4
-        + block_size * config.kv_bytes_per_token(dtype)
+        + block_size * config.kv_bytes_per_token(FP8 if fp8 else dtype)
     )
     wrappers = len(set(config.windows)) * _GRAPH_WRAPPER_BYTES
-    each = len(sizes) * (wrappers + config.num_layers * _GRAPH_LAYER_BYTES)
+    layer = _GRAPH_LAYER_BYTES + (_GRAPH_ROUNDING_BYTES if fp8 else 0)
+    each = len(sizes) * (wrappers + config.num_layers * layer)
     return once + each + sum(sizes) * config.hidden_size * dtype.itemsize
 
 
-def _token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+def _token_bytes(config: ModelConfig, dtype: torch.dtype, fp8: bool) -> int:
     """Of one token's tensors that are there at once, at most."""
     queries, keys = _widths(config)
     hidden, inner = config.hidden_size, config.intermediate_size
-    return (3 * hidden + max(4 * queries + 3 * keys, 3 * inner)) * dtype.itemsize
+    # Projected, normed, K and V side by side, and these rounded, at half the bytes.
+    rounding = 2 * queries + 6 * keys if fp8 else 0
+    return (3 * hidden + max(4 * queries + 3 * keys, rounding, 3 * inner)) * dtype.itemsize
 
 
 def _widths(config: ModelConfig) -> tuple[int, int]:

@@ -15,9 +15,10 @@ class KVMemory:
 
     A layer's tensor has the shape [num_blocks, 2, block_size, num_kv_heads, head_dim]: K of a block
     at index 0 of the second dimension and V at index 1, each with tokens before heads (the layout
-    that FlashInfer calls NHD). On a CPU the addresses are taken at once, but the kernel supplies
-    (zeroed) memory as blocks are first written, so a large memory costs no time at the start.
-    Raises ValueError for sizes below 1, OSError or RuntimeError when the memory cannot be had.
+    that FlashInfer calls NHD). ``dtype`` is the model's, or `fp8.FP8`. On a CPU the addresses are
+    taken at once, but the kernel supplies (zeroed) memory as blocks are first written, so a large
+    memory costs no time at the start. Raises ValueError for sizes below 1, OSError or RuntimeError
+    when the memory cannot be had.
     """
 
     def __init__(

@@ -4,23 +4,14 @@ temperature."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
-MAX_TOP = 20
+from radix_engine.model.token_logprob import MAX_TOP, TokenLogprob
+
 FLOOR = -9999.0  # in place of anything lower: JSON has no infinity
 
 _ROWS_AT_A_TIME = 64  # bounds the memory: two more copies of so many rows
-
-
-class TokenLogprob(NamedTuple):
-    """A token's log-probability, and the likeliest tokens in its place with theirs, likeliest
-    first; of equals the lower id."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
 
 
 def token_logprobs(

@@ -7,7 +7,7 @@ decide. So no bit of them depends on the rows beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,20 +31,36 @@ class Draw:
     number: float
 
 
+Drawer = Callable[[torch.Tensor, Sequence[Draw]], torch.Tensor]
+"""A random token for each row of logits [rows, vocabulary], int64 [rows], left where the logits
+are: nothing waits for them. `draw_later` is the reference."""
+
+
 def draw_later(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
     """The tokens of `draw`, int64 [rows], left where the logits are: nothing waits for them.
 
     Cost: as `draw`, but with a sort for every row with top_k or top_p.
     """
+    return draw_in_order(logits, draws, _plain, _sorted)
+
+
+def draw_in_order(
+    logits: torch.Tensor, draws: Sequence[Draw], by_id: Drawer, likeliest_first: Drawer
+) -> torch.Tensor:
+    """Each row by the drawer of its order: the shares of tokens lie next to each other in the order
+    of their ids, but likeliest first where top_k or top_p leaves some of them out."""
     width = logits.shape[1]
     plain = [row for row, each in enumerate(draws) if _kind(each.params, width, 0) == _PLAIN]
     if len(plain) == len(draws):
-        return _plain(logits, draws)
-    tokens = _sorted(logits, draws)
-    if plain:
-        rows = on_device(np.array(plain), logits.device)
-        own = _plain(logits.index_select(0, rows), [draws[row] for row in plain])
-        tokens.index_copy_(0, rows, own)
+        return by_id(logits, draws)
+    if not plain:
+        return likeliest_first(logits, draws)
+    tokens = torch.empty(len(draws), dtype=torch.int64, device=logits.device)
+    others = sorted(set(range(len(draws))).difference(plain))
+    for drawer, rows in ((by_id, plain), (likeliest_first, others)):
+        places = on_device(np.array(rows), logits.device)
+        own = drawer(logits.index_select(0, places), [draws[row] for row in rows])
+        tokens.index_copy_(0, places, own)
     return tokens
 
 
@@ -96,7 +112,7 @@ def _kind(params: SamplingParams, vocabulary: int, few: int) -> int:
 def _plain(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
     """In the order of the ids, from all tokens that min_p leaves."""
     probabilities = _scores(logits, draws).softmax(dim=-1)
-    return _invert(probabilities.cumsum(dim=-1), draws)
+    return invert(probabilities.cumsum(dim=-1), _numbers(draws, probabilities))
 
 
 def _sorted(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
@@ -116,6 +132,8 @@ def _few(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int | None]:
     values, ids = logits.topk(_FEW + 1)
     # Which of several equals are among the few is undefined; those above them are all there.
     complete = (values[:, :-1] > values[:, -1:]).sum(dim=-1, keepdim=True)
+    # Where no more are possible at all, what is left out cannot come.
+    complete = complete.masked_fill(values[:, -1:] == -math.inf, _FEW)
     # Equals in the order of their ids.
     ids, by_id = ids[:, :-1].sort(dim=-1)
     values, order = values.gather(1, by_id).sort(dim=-1, descending=True, stable=True)
@@ -147,7 +165,7 @@ def _draw_ordered(
     beyond = (before >= top_p) & (top_p < 1)
     beyond[:, 0] = False
     probabilities.masked_fill_(beyond, 0.0)
-    picks = _invert(probabilities.cumsum(dim=-1), draws)
+    picks = invert(probabilities.cumsum(dim=-1), _numbers(draws, probabilities))
     return ids.gather(1, picks.unsqueeze(1)).squeeze(1)
 
 
@@ -158,7 +176,7 @@ def _scores(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
     scores = scores - scores.amax(dim=-1, keepdim=True)
     scores.div_(_column([each.params.temperature for each in draws], scores))
     if any(each.params.min_p for each in draws):
-        least = [_log(each.params.min_p) for each in draws]
+        least = [least_score(each.params) for each in draws]
         scores.masked_fill_(scores < _column(least, scores), -math.inf)
     return scores
 
@@ -172,18 +190,24 @@ def _keep_top_k(scores: torch.Tensor, draws: Sequence[Draw]) -> None:
     scores.masked_fill_(torch.arange(width, device=scores.device) >= top_k, -math.inf)
 
 
-def _invert(cumulative: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
-    """The first column whose cumulative sum exceeds the row's random share of the total."""
+def invert(cumulative: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """The first column whose ``cumulative`` sum, float64 [rows, columns], exceeds the row's share,
+    ``numbers`` float64 [rows, 1], of the total: int64 [rows]."""
     total = cumulative[:, -1:].contiguous()
-    target = total * _column([each.number for each in draws], cumulative)
+    target = total * numbers
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
     picks = torch.searchsorted(cumulative, target, right=True).squeeze(1)
     # Behind the end where logits are no numbers: whatever is drawn of these, it must be a token.
     return picks.clamp_(max=cumulative.shape[1] - 1)
 
 
-def _log(share: float) -> float:
-    return math.log(share) if share else -math.inf
+def least_score(params: SamplingParams) -> float:
+    """What min_p asks of a logit over temperature, where the largest is 0."""
+    return math.log(params.min_p) if params.min_p else -math.inf
+
+
+def _numbers(draws: Sequence[Draw], like: torch.Tensor) -> torch.Tensor:
+    return _column([each.number for each in draws], like)
 
 
 def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:

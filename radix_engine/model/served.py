@@ -11,6 +11,7 @@ import torch
 from radix_engine.model.batch import Span
 from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
+from radix_engine.model.sampling_draw import Drawer
 from radix_engine.model.sampling_params import SamplingParams
 from radix_engine.model.transformers_model import TransformersModel, TransformersRunner
 from radix_engine.model.weights import LoadedModel
@@ -57,14 +58,16 @@ class Processes(Protocol):
 class ServedModel:
     """A loaded model, and how to get a runner for it.
 
-    ``weights`` and ``kv_dtype`` say how these are stored (bf16, fp32, int8, int4), ``kernels`` what
-    computes (amx, avx512_bf16, avx512, avx2, flashinfer, torch-cuda, torch or transformers).
-    ``exact``: K, V and logits of a token are the same bits whatever was cached and whoever shared
-    the batch. ``make_runner`` takes the number of blocks and their size in tokens; it raises
-    ModelError, ValueError or OSError.
+    ``weights`` and ``kv_dtype`` say how these are stored (bf16, fp16, fp32, fp8, int8, int4),
+    ``kernels`` what computes (amx, avx512_bf16, avx512, avx2, flashinfer, torch-cuda, torch or
+    transformers). ``exact``: K, V and logits of a token are the same bits whatever was cached and
+    whoever shared the batch. ``make_runner`` takes the number of blocks and their size in tokens;
+    it raises ModelError, ValueError or OSError.
     ``look_ahead``: a step is computed while the host plans the next one. ``step_tokens``: so many a
     step make prompts fast, and let other answers wait some tenths of a second at most.
     ``processes``: those that compute it besides this one, if any; to be closed after the last step.
+    ``make_drawer`` makes what draws random tokens from its logits, which may take minutes the first
+    time; None, or one that returns None: torch does.
     """
 
     name: str
@@ -81,6 +84,7 @@ class ServedModel:
     step_tokens: int = 256
     look_ahead: bool = False
     processes: Processes | None = None
+    make_drawer: Callable[[], Drawer | None] | None = None
 
 
 def torch_model(model: LoadedModel[Linear]) -> ServedModel:
@@ -127,4 +131,9 @@ def transformers_model(model: TransformersModel) -> ServedModel:
 
 def dtype_name(dtype: torch.dtype) -> str:
     """The short name of a dtype that weights, K and V come in."""
-    return {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
+    return {
+        torch.float32: "fp32",
+        torch.bfloat16: "bf16",
+        torch.float16: "fp16",
+        torch.float8_e4m3fn: "fp8",
+    }[dtype]

@@ -250,5 +250,8 @@ class Group:
                 self._replies.put(f"rank {worker.rank} refused: {report.text}" if refused else "")
             deadline = self._deadline
             if deadline is not None and time.monotonic() > deadline:
-                self._fail(f"a step did not end within {self._step_timeout_s:g} s")
+                self._fail(
+                    f"a step did not end within {self._step_timeout_s:g} s; where a step may take "
+                    "so long, start with a larger --step-timeout or a smaller --max-step-tokens"
+                )
                 return

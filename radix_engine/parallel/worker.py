@@ -36,7 +36,7 @@ from radix_engine.parallel.messages import (
 from radix_engine.parallel.packing import load_part
 from radix_engine.parallel.reports import Outcome, encode_report
 
-_GRACE_S = 2.0  # for a worker to end by itself when rank 0 has
+_GRACE_S = 1.0  # for a worker to end by itself when rank 0 has
 
 
 def main() -> None:

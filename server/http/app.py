@@ -10,39 +10,59 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.http.access import Access
+from server.http.cache_routes import CACHE_BODIES, cache_routes
+from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
+from server.http.client_id import ECHO
 from server.http.description import add_models, body_of, stream_of
 from server.http.engine_like import EngineLike
-from server.http.errors import install_handlers, unexpected
+from server.http.errors import ApiError, install_handlers, unexpected
+from server.http.gate import ErrorForm, Gate
 from server.http.generation import respond
-from server.http.openai.chat import CHAT, ChatRequest
+from server.http.health import health_routes
+from server.http.noise import NOISE_HEADER
+from server.http.openai.chat import CHAT
+from server.http.openai.chat_request import ChatRequest
 from server.http.openai.completions import COMPLETIONS, CompletionRequest
 from server.http.openai.unsupported import NEUTRAL
 from server.http.operations import operation_routes
-from server.http.schemas import ChatCompletion, ChatCompletionChunk, ErrorBody, TextCompletion
+from server.http.schemas import ErrorBody, TextCompletion
 from server.http.service import Service
+from server.http.settings import MAX_BODY_BYTES, HttpSettings
 from server.http.shutdown import Shutdown
+from server.http.watchdog import watch
 
 logger = logging.getLogger("server.http")
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
+# What pages of other origins may read of an answer, besides its body.
+_SHOWN_HEADERS = (
+    "X-Request-Id",
+    ECHO,
+    "X-Ignored-Fields",
+    NOISE_HEADER,
+    "Retry-After",
+    "WWW-Authenticate",
+)
 
 
 def create_app(
-    engine: EngineLike, *, shutdown: Shutdown | None = None, max_body_bytes: int = MAX_BODY_BYTES
+    engine: EngineLike,
+    *,
+    shutdown: Shutdown | None = None,
+    settings: HttpSettings | None = None,
 ) -> FastAPI:
-    """The application for one engine.
-
-    ``shutdown``: once it has begun, new requests get 503. ``max_body_bytes``: larger bodies get
-    413.
-    """
-    shutdown = shutdown or Shutdown()
-    service = Service(engine, shutdown, max_body_bytes)
+    """The application for one engine. ``shutdown``: once it has begun, new requests get 503."""
+    shutdown, settings = shutdown or Shutdown(), settings or HttpSettings()
+    service = Service(engine, shutdown, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(watch(engine, service.readiness))
         yield
+        watching.cancel()
         service.close()
 
     # No pages that load scripts from elsewhere; the description itself is at /openapi.json.
@@ -54,11 +74,35 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.state.service = service
     app.include_router(_generation_routes(service))
     app.include_router(operation_routes(service))
+    app.include_router(cache_routes(service))
+    app.include_router(health_routes(service))
     install_handlers(app, ", ".join(sorted(app.openapi()["paths"])))
+    access = Access(settings.keys, settings.hosts, settings.cors_origins)
+    app.add_middleware(  # the last one is outermost
+        Gate,
+        access=access,
+        form_of=_error_form,
+        on_refused=service.metrics.requests.refused,
+    )
     app.add_middleware(_Guard, shutdown=shutdown)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            allow_private_network=True,
+            expose_headers=_SHOWN_HEADERS,
+        )
     return app
+
+
+def _error_form(path: str) -> ErrorForm:
+    """In which form a path tells its errors."""
+    return ApiError.body
 
 
 def _generation_routes(service: Service) -> APIRouter:
@@ -99,10 +143,12 @@ def _documented(
     """Route arguments that describe a generating endpoint."""
     errors = {
         400: "A field is wrong, or the prompt does not fit.",
+        401: "No key, or one that is not known (--api-key-file).",
         404: "Another model than the served one was asked for.",
         413: f"The body is larger than the limit (by default {MAX_BODY_BYTES} bytes).",
         500: "The server failed on this request.",
-        429: "The queue is full (--max-waiting); see Retry-After.",
+        429: "The queue is full (--max-waiting), or the tenant has come to its limit; see "
+        "Retry-After.",
         503: "The server is shutting down, or its engine has stopped.",
     }
     return {
@@ -120,6 +166,7 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI description, with the models that FastAPI cannot see."""
         models: list[type[BaseModel]] = [CompletionRequest, ChatRequest, ChatCompletionChunk]
+        models += CACHE_BODIES
         return add_models(super().openapi(), models)
 
 

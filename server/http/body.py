@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -31,8 +32,11 @@ async def read_body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def parse(body: bytes, model: type[Model]) -> Model:
+def parse(
+    body: bytes, model: type[Model], before: Callable[[dict[str, Any]], None] | None = None
+) -> Model:
     """The body as ``model``. Raises ApiError 400 that names the field. Blocks; any thread.
+    ``before`` may change the parsed JSON object, of which nothing is checked yet.
 
     Strict JSON in UTF-8: NaN, Infinity, lone surrogates and nesting beyond 200 levels are refused.
     """
@@ -51,6 +55,8 @@ def parse(body: bytes, model: type[Model]) -> Model:
             f"The body must be a JSON object, not {_kind(data)}.",
             code="invalid_type",
         )
+    if before is not None:
+        before(data)
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -61,7 +67,7 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(
         413,
         f"The body is larger than the limit of {limit} bytes. Send a shorter prompt, or fewer "
-        "prompts in one request.",
+        "prompts in one request; or start the server with a larger --max-body-size.",
         code="body_too_large",
     )
 

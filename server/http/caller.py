@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastapi import Request
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -14,5 +16,12 @@ class Caller:
     is_operator: bool = False
 
 
-# Where no keys are given out, whoever reaches the server may do everything.
+NOBODY = Caller()
+# Where no keys are given out, whoever is on the server's own machine may do everything.
 ANYBODY = Caller(is_operator=True)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends a request, as the gate has found out."""
+    caller: Caller = request.state.caller
+    return caller

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from server.http.engine_like import TextLike
-from server.http.errors import ApiError
+from server.http.errors import ApiError, ErrorForm, openai_form
 from server.http.job import Context, Job
 from server.outputs import Completion, Output, Usage
 
@@ -37,13 +37,17 @@ class Reply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """``prompt_field``: the field that holds the prompts, for messages. ``prepare`` makes a job of
-    the body; it blocks and raises ApiError or RequestRefused. ``reply`` begins an answer. ``error``
-    is the JSON body of an error.
+    """``id_prefix``: what the ids of its answers begin with. ``prompt_field``: the field that holds
+    the prompts, for messages. ``prepare`` makes a job of the body; it blocks and raises ApiError or
+    RequestRefused. ``reply`` begins an answer. ``error`` is how it tells that there is none.
+    ``id_header``: another header that tells the request's id, besides X-Request-Id. ``ping``: what
+    a stream sends where nothing else comes for a while; empty: nothing.
     """
 
     id_prefix: str
     prompt_field: str
     prepare: Callable[[bytes, Context], Job]
     reply: Callable[[Job, TextLike, Head], Reply]
-    error: Callable[[ApiError], dict[str, Any]] = ApiError.body
+    error: ErrorForm = openai_form
+    id_header: str | None = None
+    ping: bytes = b""

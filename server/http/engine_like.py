@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from radix_engine.cache import DEFAULT, Namespace
+from server.cache_control import CacheControl
+from server.chat.parser import AnswerParser
+from server.chat.prompt import DEFAULT_OPTIONS, ChatOptions, ChatPrompt
+from server.constraint import Constraint
 from server.outputs import EngineInfo, GenerationParams, Output
+from server.queue_limit import QueueState
+from server.readings import Readings
 from server.token_text import TokenText
 
 
@@ -27,6 +34,61 @@ class TextLike(Protocol):
         Raises RequestRefused when the model's chat template cannot express the messages.
         """
 
+    def chat_text(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        /,
+        *,
+        options: ChatOptions = DEFAULT_OPTIONS,
+    ) -> str:
+        """The text that ``render_chat`` makes tokens of. Raises RequestRefused likewise."""
+
+    def chat_prompt(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        /,
+        *,
+        options: ChatOptions = DEFAULT_OPTIONS,
+        namespace: Namespace = DEFAULT,
+    ) -> ChatPrompt:
+        """A conversation made ready, as ``render_chat`` does it; answers that were remembered, to
+        prompts of this namespace, have the tokens that they had. Raises RequestRefused likewise."""
+
+    def new_parser(
+        self,
+        *,
+        tools: bool,
+        definitions: Sequence[dict[str, Any]] = (),
+        prompt: ChatPrompt | None = None,
+    ) -> AnswerParser:
+        """Parts an answer to ``prompt`` into reasoning, content and, with ``tools``, calls of the
+        tools that ``definitions`` describe. The answer's text must show `marks`."""
+
+    def call_constraint(
+        self, definitions: Sequence[dict[str, Any]], prompt: ChatPrompt, /, *, several: bool
+    ) -> Constraint:
+        """What an answer that must call one of these tools has to look like; ``several``: more than
+        one call may come. Raises RequestRefused where the model's form of calls is not known."""
+
+    def reasoning_before(self, prompt: ChatPrompt, /) -> str:
+        """What may come before an answer with a constraint, as `Constraint.before` has it."""
+
+    def calls_instead(self, definitions: Sequence[dict[str, Any]], /, *, several: bool) -> str:
+        """Calls that may come in place of an answer with a constraint, as `Constraint.instead` has
+        it; empty where the model's form of calls is not known."""
+
+    @property
+    def call_openings(self) -> frozenset[int]:
+        """The tokens that begin tool calls and nothing else."""
+
+    def knows_variable(self, name: str, /) -> bool:
+        """Whether the chat template looks at a variable of this name."""
+
+    def marks(self, *, tools: bool) -> frozenset[int]:
+        """The special tokens that an answer's text must show for its parser, which hides them."""
+
     def decode(self, ids: Sequence[int], /, *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""
 
@@ -44,6 +106,10 @@ class EngineLike(Protocol):
     @property
     def text(self) -> TextLike:
         """The tokenizer and chat template of the served model."""
+
+    @property
+    def cache_control(self) -> CacheControl:
+        """What may be done with the cache besides filling it. Its methods block for a step."""
 
     def submit(
         self,
@@ -72,6 +138,18 @@ class EngineLike(Protocol):
 
     def state(self) -> dict[str, int]:
         """How many requests and blocks are in which state now."""
+
+    def queue(self, tenant: str | None, /) -> QueueState:
+        """How many requests wait, of all and of a tenant. Never blocks."""
+
+    def readings(self) -> Readings:
+        """Counts and times at this moment. Never blocks."""
+
+    def stalled_s(self) -> float:
+        """Seconds since a step last ended, or work came; 0.0 while there is none. Never blocks."""
+
+    def stack(self) -> str:
+        """What the engine's thread is doing right now, for the log. Never blocks."""
 
     def is_alive(self) -> bool:
         """Whether the engine still makes steps. Never blocks."""

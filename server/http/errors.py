@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -51,6 +51,15 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, {**self.headers, **(headers or {})})
 
 
+# An API's way to tell an error, and the id of its request, where that has one.
+ErrorForm = Callable[[ApiError, str | None], Response]
+
+
+def openai_form(error: ApiError, request_id: str | None) -> Response:
+    """An error in OpenAI's form, which does not tell the id."""
+    return error.response()
+
+
 def _type_of(status: int) -> str:
     if status == 429:
         return "rate_limit_error"
@@ -65,7 +74,7 @@ def from_refusal(refusal: RequestRefused, *, param: str | None, where: str = "")
     """
     name = param if refusal.param == "prompt" else refusal.param
     message = f"{where}: {refusal.message}" if where else refusal.message
-    headers = {"Retry-After": "1"} if refusal.status == 429 else {}
+    headers = {"Retry-After": "1"} if refusal.status in (429, 503) else {}
     return ApiError(refusal.status, message, param=name, code=refusal.code, headers=headers)
 
 
@@ -76,7 +85,7 @@ def shutting_down() -> ApiError:
         "The server is shutting down and takes no new requests. Send the request to another "
         "server, or again once this one is back.",
         code="server_shutting_down",
-        headers={"Connection": "close"},
+        headers={"Connection": "close", "Retry-After": "1"},
     )
 
 
@@ -86,6 +95,29 @@ def engine_stopped() -> ApiError:
         503,
         "The engine has stopped and cannot answer. Restart the server; its log says why.",
         code="engine_stopped",
+        headers={"Retry-After": "10"},
+    )
+
+
+def engine_wedged(stalled_s: float, limit_s: float) -> ApiError:
+    """The refusal of work while the engine does not get on."""
+    return ApiError(
+        503,
+        f"The engine has not ended a step for {stalled_s:.0f} s; the limit is {limit_s:g} s "
+        "(--wedged-after). Send the request to another server, or again later: it is taken as soon "
+        "as the engine gets on. The server's log says where it hangs.",
+        code="engine_wedged",
+        headers={"Retry-After": "10"},
+    )
+
+
+def engine_lost() -> ApiError:
+    """What those hear whose answers an engine owes that hangs when the server ends."""
+    return ApiError(
+        503,
+        "The server is shutting down, and its engine hangs: the rest of the answer is lost. Send "
+        "the request to another server.",
+        code="server_shutting_down",
     )
 
 
@@ -98,15 +130,15 @@ def unexpected() -> ApiError:
     )
 
 
-def install_handlers(app: FastAPI, paths: str) -> None:
-    """Make the app answer unknown paths, wrong methods and ApiError in OpenAI's form.
+def install_handlers(app: FastAPI, paths: str, form_of: Callable[[str], ErrorForm]) -> None:
+    """Make the app answer unknown paths, wrong methods and ApiError in the form that the path has.
 
     ``paths`` lists the paths that exist, for the message of a 404.
     """
 
     async def api_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
-        return error.response()
+        return form_of(request.url.path)(error, None)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -119,7 +151,8 @@ def install_handlers(app: FastAPI, paths: str) -> None:
             message, code = f"{path} does not take {method}. Use {allowed}.", "method_not_allowed"
         else:
             message, code = str(error.detail), "http_error"
-        return ApiError(error.status_code, message, code=code, headers=headers).response()
+        told = ApiError(error.status_code, message, code=code, headers=headers)
+        return form_of(path)(told, None)
 
     app.add_exception_handler(ApiError, api_error)
     app.add_exception_handler(HTTPException, http_error)

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request, Response
@@ -17,48 +18,65 @@ from starlette.requests import ClientDisconnect
 from server.collector import join
 from server.errors import RequestRefused
 from server.http.body import read_body
-from server.http.caller import ANYBODY
+from server.http.caller import caller_of
+from server.http.client_id import client_id, echoed
+from server.http.door import Visit
 from server.http.endpoint import Endpoint, Head, Reply
-from server.http.engine_like import EngineLike
 from server.http.errors import ApiError, from_refusal, shutting_down, unexpected
-from server.http.job import Context, Job
+from server.http.job import Job
 from server.http.openai.fields import ignored_header
+from server.http.request_log import CLIENT_CLOSED_REQUEST, Ending, record
 from server.http.service import Service
 from server.http.sse import EventStream
 from server.http.submission import ClientGone, Submission, failure
+from server.logs import fields
+from server.metrics import RequestTimes
 from server.outputs import Output
 
 logger = logging.getLogger("server.http")
 
-# Never sent, as nobody listens any more; it marks the request in the log.
-_CLIENT_CLOSED_REQUEST = 499
-
 
 class Call:
-    """One HTTP request on its way: its id, its answer so far, and its line in the log."""
+    """One HTTP request on its way: its id, its answer so far, and what came of it."""
 
     def __init__(self, endpoint: Endpoint, service: Service, request: Request) -> None:
-        self.id = f"{endpoint.id_prefix}-{secrets.token_hex(12)}"
+        self.id = endpoint.id_prefix + secrets.token_hex(12)
         self.created = int(time.time())
         self.endpoint = endpoint
-        self.caller = ANYBODY
+        self.caller = caller_of(request)
         self.headers = request.headers
         self.text = service.engine.text
         self.model = service.engine.info.model
         self.status = 500
-        self.submission = Submission(service.engine, service.bridge)
+        self.error: ApiError | None = None
+        self.times = RequestTimes(service.metrics.requests)
+        self.submission = Submission(service.engine, service.bridge, self.times)
         self._request = request
-        self._began = time.perf_counter()
+        self._service = service
+        service.begin(self.submission)
         self._watcher: asyncio.Task[None] | None = None
 
     def reply(self, job: Job) -> Reply:
         """Begin the answer."""
         return self.endpoint.reply(job, self.text, Head(self.id, self.created, self.model))
 
+    def as_error(self, refused: ApiError | RequestRefused) -> ApiError:
+        """What the client is told."""
+        if isinstance(refused, ApiError):
+            return refused
+        return from_refusal(refused, param=self.endpoint.prompt_field)
+
     def refusal(self, error: ApiError, headers: Mapping[str, str]) -> Response:
         """The whole answer, where it is an error."""
-        body = self.endpoint.error(error)
-        return JSONResponse(body, error.status, {**error.headers, **headers})
+        self.fail(error)
+        response = self.endpoint.error(error, self.id)
+        response.headers.update(headers)
+        self.status = response.status_code
+        return response
+
+    def fail(self, error: ApiError) -> None:
+        """The request ends with an error."""
+        self.status, self.error = error.status, error
 
     def watch(self) -> None:
         """From now on (the body is read), abort everything at once when the client hangs up."""
@@ -70,33 +88,42 @@ class Call:
         self.submission.give_up()
 
     def end(self) -> None:
-        """Abort what still runs, and log the request in one line that shows no text of it."""
+        """Abort what still runs; count and log what came of the request."""
         if self._watcher is not None:
             self._watcher.cancel()
-        self.submission.give_up()
-        usage = self.submission.usage()
-        logger.info(
-            "%s %d prompt=%d cached=%d completion=%d tokens %.0f ms",
+        submission = self.submission
+        submission.give_up()
+        self._service.end(submission)
+        ending = Ending(
             self.id,
+            client_id(self.headers),
+            self.caller.tenant,
+            self._request.scope["path"],
             self.status,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.completion_tokens,
-            1e3 * (time.perf_counter() - self._began),
+            self.error,
+            submission.usage(),
+            submission.finish_reasons(),
+            submission.engine_ids,
+            submission.was_aborted,
         )
+        record(ending, self.times, self._service.metrics.requests)
 
 
 async def respond(request: Request, service: Service, endpoint: Endpoint) -> Response:
     """Answer one request to a generating endpoint, whatever happens."""
     call = Call(endpoint, service, request)
-    headers = {"X-Request-Id": call.id}
+    headers = {"X-Request-Id": call.id, **echoed(request.headers)}
+    if endpoint.id_header is not None:
+        headers[endpoint.id_header] = call.id
     streaming = False
     try:
         service.check_open()
-        body = await read_body(request, service.max_body_bytes)
+        visit = call.submission.visit = service.door.enter(call.caller.tenant)
+        body = await read_body(request, service.settings.max_body_bytes)
         call.watch()
-        job = await service.on_text_thread(lambda: _start(body, service.engine, call))
-        headers |= ignored_header(job.ignored)
+        visit.expect(1)
+        job = await service.on_text_thread(lambda: _start(body, service, call, visit))
+        headers |= {**ignored_header(job.ignored), **job.headers}
         response: Response
         if job.stream:
             response = EventStream(_events(call, job, service), call.end, headers)
@@ -105,13 +132,12 @@ async def respond(request: Request, service: Service, endpoint: Endpoint) -> Res
             response = JSONResponse(await _whole(call, job, service), headers=headers)
         call.status = 200
     except (ClientGone, ClientDisconnect):
-        call.status = _CLIENT_CLOSED_REQUEST
+        call.status = CLIENT_CLOSED_REQUEST
         response = Response(status_code=call.status)
-    except ApiError as error:
-        call.status = error.status
-        response = call.refusal(error, headers)
+    except (ApiError, RequestRefused) as refused:
+        response = call.refusal(call.as_error(refused), headers)
     except Exception:
-        logger.exception("%s failed", call.id)
+        logger.exception("a request failed", extra=fields(request_id=call.id))
         response = call.refusal(unexpected(), headers)
     finally:
         if not streaming:
@@ -119,14 +145,14 @@ async def respond(request: Request, service: Service, endpoint: Endpoint) -> Res
     return response
 
 
-def _start(body: bytes, engine: EngineLike, call: Call) -> Job:
+def _start(body: bytes, service: Service, call: Call, visit: Visit) -> Job:
     """Make a job of the body and submit it. Blocks."""
-    field = call.endpoint.prompt_field
-    try:
-        job = call.endpoint.prepare(body, Context(engine, call.caller, call.headers))
-    except RequestRefused as refusal:
-        raise from_refusal(refusal, param=field) from refusal
-    call.submission.submit(job.prompts, job.params, param=field)
+    context = service.context(call.caller, call.headers)
+    job = call.endpoint.prepare(body, context)
+    job = replace(job, params=service.bounded(job.params))
+    visit.expect(len(job.prompts))
+    call.submission.remember = job.remember
+    call.submission.submit(job.prompts, job.params, param=call.endpoint.prompt_field)
     return job
 
 
@@ -143,21 +169,24 @@ async def _whole(call: Call, job: Job, service: Service) -> dict[str, Any]:
             pieces[index].append(output)
     answers = list(map(join, pieces))
     make = functools.partial(call.reply(job).whole, answers, call.submission.usage())
-    # With log-probabilities thousands of tokens may be looked up.
-    return make() if job.params.logprobs is None else await service.on_text_thread(make)
+    # With log-probabilities thousands of tokens may be looked up; a long text may be parsed.
+    return make() if job.is_plain else await service.on_text_thread(make)
 
 
 async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[bytes, None]:
     """The events of a streamed answer, as many at a time as are there."""
-    reply = call.reply(job)
+    reply, ping = call.reply(job), call.endpoint.ping
     try:
         running = job.num_choices
-        async for batch in call.submission.batches():
+        async for batch in call.submission.batches(service.settings.ping_s if ping else None):
+            if not batch:
+                yield ping
+                continue
             events: list[bytes] = []
             for index, output in batch:
                 error = failure(output)
                 if error is not None:
-                    call.status = error.status
+                    call.fail(error)
                     yield b"".join([*events, *reply.failed(error)])
                     return
                 running -= output.finish_reason is not None
@@ -170,9 +199,11 @@ async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[byte
             if events:
                 yield b"".join(events)
     except ClientGone:
-        call.status = _CLIENT_CLOSED_REQUEST
+        call.status = CLIENT_CLOSED_REQUEST
+    except ApiError as error:  # the status is sent already: it has to travel inside the stream
+        call.fail(error)
+        yield b"".join(reply.failed(error))
     except Exception:
-        call.status = 500
-        # The status is sent already: the error has to travel inside the stream.
-        logger.exception("%s failed", call.id)
+        logger.exception("a request failed", extra=fields(request_id=call.id))
+        call.fail(unexpected())
         yield b"".join(reply.failed(unexpected()))

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from server.chat.parser import AnswerParser, PlainParser
+from server.head_noise import HeadNoise, NoiseFilter
 from server.http.caller import Caller
 from server.http.engine_like import EngineLike
+from server.http.model_names import ModelNames
 from server.outputs import GenerationParams
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a body is read with: the engine, who sends it, and the request's headers (names in lower
-    case)."""
+    """What a body is read with: the engine, who sends it, the request's headers (names in lower
+    case), what is taken out of system prompts, and other names of the model."""
 
     engine: EngineLike
     caller: Caller
     headers: Mapping[str, str]
+    noise: NoiseFilter = field(default_factory=lambda: NoiseFilter(HeadNoise()))
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> ModelNames:
+        """Under which names the model may be asked for."""
+        return ModelNames(self.engine.info.model, self.aliases)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A checked request: token ids and how to answer. ``echo``: the prompts as text, where they are
-    to come back before their answers. ``ignored``: fields that were sent and have no effect."""
+    to come back before their answers. ``ignored``: fields that were sent and have no effect.
+    ``headers``: of the response, besides those that all have. ``new_parser`` begins to part an
+    answer's text, where it is more than plain text; ``remember`` is given the tokens of each answer
+    at its end, and must be quick."""
 
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
@@ -31,6 +44,14 @@ class Job:
     include_usage: bool
     ignored: tuple[str, ...] = ()
     echo: Sequence[str] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    new_parser: Callable[[], AnswerParser] = PlainParser
+    remember: Callable[[Sequence[int]], None] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether an answer is shown as it comes, with no work worth a thread."""
+        return self.params.logprobs is None and self.new_parser is PlainParser
 
     @property
     def num_choices(self) -> int:

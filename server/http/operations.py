@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import resource
-import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from server.http.engine_like import EngineLike
-from server.http.errors import ApiError
-from server.http.schemas import ErrorBody, Freed, Health, ModelCard, ModelList, ServerInfo, Tree
+from server.http.model_names import ModelNames
+from server.http.schemas import ErrorBody, Freed, ModelCard, ModelList, ServerInfo, Tree
+from server.http.server_info import server_info
 from server.http.service import Service
 
 
 def operation_routes(service: Service) -> APIRouter:
     """Routes for models, health, server info, the tree and the cache."""
     router = APIRouter()
-    started = int(time.time())
+    started, started_s = int(time.time()), time.monotonic()
 
     def card() -> dict[str, Any]:
         return {
@@ -30,6 +27,7 @@ def operation_routes(service: Service) -> APIRouter:
             "created": started,
             "owned_by": "radix-engine",
             "max_model_len": service.engine.info.context_length,
+            "min_cacheable_tokens": service.engine.info.min_cacheable_tokens,
         }
 
     @router.get("/v1/models", summary="The served model", responses={200: {"model": ModelList}})
@@ -42,32 +40,16 @@ def operation_routes(service: Service) -> APIRouter:
         responses={200: {"model": ModelCard}, 404: {"model": ErrorBody}},
     )
     async def model(name: str) -> Response:
-        served = service.engine.info.model
-        if name != served:
-            message = f"This server serves {served!r}, not {name[:200]!r}."
-            raise ApiError(404, message, param="model", code="model_not_found")
+        ModelNames(service.engine.info.model, service.settings.model_aliases).check(name)
         return JSONResponse(card())
-
-    @router.get(
-        "/health",
-        summary="Whether the server takes requests (200) or not (503)",
-        responses={200: {"model": Health}, 503: {"model": Health}},
-    )
-    async def health() -> Response:
-        # Asks for no request and no step, so a long prefill is not taken for a failure.
-        if service.shutdown.begun:
-            return JSONResponse({"status": "shutting_down"}, 503)
-        if not service.engine.is_alive():
-            return JSONResponse({"status": "engine_stopped"}, 503)
-        return JSONResponse({"status": "ok"})
 
     @router.get(
         "/server_info",
         summary="What is served, with which memory, and the counters so far",
         responses={200: {"model": ServerInfo}},
     )
-    async def server_info() -> Response:
-        return JSONResponse(await service.on_text_thread(lambda: _server_info(service.engine)))
+    async def info() -> Response:
+        return JSONResponse(server_info(service, started_s))
 
     @router.get(
         "/debug/tree",
@@ -88,31 +70,3 @@ def operation_routes(service: Service) -> APIRouter:
         return JSONResponse({"freed_blocks": freed})
 
     return router
-
-
-def _server_info(engine: EngineLike) -> dict[str, Any]:
-    info = engine.info
-    return {
-        "model": info.model,
-        "kv": {
-            "blocks": info.num_blocks,
-            "block_size": info.block_size,
-            "tokens": info.kv_tokens,
-            "bytes_per_token": info.kv_bytes_per_token,
-            "dtype": info.kv_dtype,
-        },
-        "context_length": info.context_length,
-        "weights": info.weights,
-        "kernels": info.kernels,
-        "exact": info.exact,
-        "prefix_cache": info.prefix_cache,
-        "scheduling": {"order": info.order, "fair": info.fair, **asdict(info.limits)},
-        "counters": engine.counters(),
-        "state": engine.state(),
-        "memory": {"peak_rss_bytes": _peak_rss_bytes()},
-    }
-
-
-def _peak_rss_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
+from server.head_noise import NoiseFilter
 from server.http.bridge import Bridge
+from server.http.caller import Caller
+from server.http.door import Door
 from server.http.engine_like import EngineLike
-from server.http.errors import engine_stopped, shutting_down
+from server.http.errors import ApiError
+from server.http.job import Context
+from server.http.readiness import Readiness
+from server.http.settings import HttpSettings
 from server.http.shutdown import Shutdown
-from server.http.submission import Piece
+from server.http.submission import Piece, Submission
+from server.metrics import Metrics
+from server.outputs import GenerationParams
+from server.tenants import TenantLimits
+from server.version import version
 
 Result = TypeVar("Result")
 
@@ -27,21 +38,58 @@ class Service:
     call that waits for the engine's step ever stops the event loop or the other kind.
     """
 
-    def __init__(self, engine: EngineLike, shutdown: Shutdown, max_body_bytes: int) -> None:
+    def __init__(self, engine: EngineLike, shutdown: Shutdown, settings: HttpSettings) -> None:
         self.engine = engine
         self.shutdown = shutdown
-        self.max_body_bytes = max_body_bytes
+        self.settings = settings
+        self.door = Door(engine, self._limits_of)
+        self.noise = NoiseFilter(settings.head_noise)
         self.bridge: Bridge[Piece] = Bridge()
+        self.version = version()
+        self.readiness = Readiness(engine, shutdown, settings.wedged_after_s)
+        self.metrics = Metrics(
+            engine.info,
+            self.version,
+            read=engine.readings,
+            is_ready=lambda: self.readiness.problem() is None,
+            noise=lambda: sum(count for _, count in self.noise.counts()),
+        )
+        self._submissions: set[Submission] = set()
         text_threads = min(_MAX_TEXT_THREADS, os.cpu_count() or 1)
         self._text = ThreadPoolExecutor(text_threads, thread_name_prefix="text")
         self._blocking = ThreadPoolExecutor(_ENGINE_THREADS, thread_name_prefix="engine-call")
 
     def check_open(self) -> None:
         """Raise ApiError 503 if no new request can be answered."""
-        if self.shutdown.begun:
-            raise shutting_down()
-        if not self.engine.is_alive():
-            raise engine_stopped()
+        problem = self.readiness.problem()
+        if problem is not None:
+            raise problem.refusal
+
+    def context(self, caller: Caller, headers: Mapping[str, str]) -> Context:
+        """What the body of a request is read with; ``headers``: names in lower case."""
+        return Context(self.engine, caller, headers, self.noise, self.settings.model_aliases)
+
+    def begin(self, submission: Submission) -> None:
+        """A request for answers has come."""
+        self._submissions.add(submission)
+        self.metrics.requests.open = len(self._submissions)
+
+    def end(self, submission: Submission) -> None:
+        """A request for answers has ended."""
+        self._submissions.discard(submission)
+        self.metrics.requests.open = len(self._submissions)
+
+    def abandon(self, error: ApiError) -> None:
+        """Nothing comes from the engine any more: end all requests with this error."""
+        for submission in self._submissions:
+            submission.abandon(error)
+
+    def bounded(self, params: GenerationParams) -> GenerationParams:
+        """With a time limit of at most what this server gives to a request."""
+        most, asked = self.settings.request_timeout_s, params.timeout_s
+        if most is None or (asked is not None and asked <= most):
+            return params
+        return replace(params, timeout_s=most)
 
     async def on_text_thread(self, work: Callable[[], Result]) -> Result:
         """The result of ``work``, which parses or tokenises."""
@@ -58,6 +106,10 @@ class Service:
         except RuntimeError:
             self.check_open()  # it ended meanwhile
             raise
+
+    def _limits_of(self, tenant: str | None) -> TenantLimits:
+        ring = self.settings.keys
+        return TenantLimits() if ring is None else ring.keys.limits_of(tenant)
 
     def close(self) -> None:
         """Let the threads end once they are idle."""

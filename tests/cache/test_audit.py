@@ -50,7 +50,11 @@ def miscount_ghosts(cache: PrefixCache) -> None:
 
 
 def miscount_what_is_retained(cache: PrefixCache) -> None:
-    cache._tree.retained_blocks += 1
+    cache._tree.retained.blocks += 1
+
+
+def miscount_what_is_retained_of_a_tenant(cache: PrefixCache) -> None:
+    cache._tree.retained.of["a"] += 1
 
 
 def retain_without_a_retention(cache: PrefixCache) -> None:
@@ -179,6 +183,7 @@ DAMAGES: list[tuple[Callable[[PrefixCache], None], str]] = [
     (miscount_children, "children with blocks, it counts 2"),
     (miscount_ghosts, "0 blocks are ghosts, the cache counts -1"),
     (miscount_what_is_retained, "0 blocks are retained, the cache counts 1"),
+    (miscount_what_is_retained_of_a_tenant, "not as many as the cache counts"),
     (retain_without_a_retention, "retained 1 times, by 0 retentions"),
     (start_a_node_elsewhere, "follows a parent that ends at 0"),
     (use_what_has_a_ghost_part, "is in use and has a ghost part"),

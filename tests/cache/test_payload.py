@@ -259,3 +259,12 @@ def test_bytes_that_only_look_like_a_missing_value_across_two_tokens_stay() -> N
         publish(cache, lease, ids(4, 1), payload)
         assert lease.payload() == given
         cache.release(lease)
+
+
+def test_what_is_not_stored_before_a_block_in_quarantine_has_no_payload_either() -> None:
+    cache = make_cache(8, SIZE)
+    lease, blocks = hold_with(cache, ids(4, 1)), take(cache, 3)
+    cache.quarantine([blocks, blocks[1:2]])
+    payload = payload_of(ids(16, 1))
+    assert len(cache.publish(lease, pack(ids(16, 1)[4:]), blocks, payload[16:])) == 1
+    assert lease.node.payload == payload[:32]

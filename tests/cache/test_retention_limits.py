@@ -30,7 +30,7 @@ def nodes(cache: PrefixCache) -> int:
 def test_a_refusal_says_the_same_whatever_another_tenant_retains() -> None:
     told = set()
     for of_others in (8, 12, 16):  # 16 of 16 tokens, at most
-        cache = make_cache(16, SIZE)
+        cache = make_cache(16, SIZE, most_retained_each=0.25)
         serve(cache, ids(16, 1), A)
         serve(cache, ids(12, 2), B)
         cache.retain(pack(ids(of_others, 1)), None, A)

@@ -14,6 +14,7 @@ from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.memory.kv_memory import KVMemory
 from tests.gpu.binding import CountedFake, real_signatures
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
+from tests.gpu.fp8_reference import RoundingAttention, as_fp8
 
 HEAD_DIM, KV_HEADS, BLOCK, NUM_BLOCKS = 64, 2, 16, 120
 DECODE = "BatchDecodeWithPagedKVCacheWrapper"
@@ -46,7 +47,8 @@ class Pair:
     """The same KV memory twice: one read through the fake, one by the reference.
 
     The contexts before the spans hold random rows, what follows in their blocks zeros, and all
-    blocks that no span names NaN.
+    blocks that no span names NaN. ``fp8``: the fake reads K and V in fp8; the reference's are in
+    ``dtype``, and rounded to what fp8 can be.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Pair:
         group: int = 2,
         layers: int = 1,
         dtype: torch.dtype = torch.float32,
+        fp8: bool = False,
     ) -> None:
         self.spans = spans
         self.group = group
@@ -63,22 +66,26 @@ class Pair:
         self.fake: FakeFlashInfer = make_fake()
         self.random = torch.Generator().manual_seed(3)
         mine, other = (
-            KVMemory(layers, NUM_BLOCKS + 30, BLOCK, KV_HEADS, HEAD_DIM, dtype) for _ in range(2)
+            KVMemory(layers, NUM_BLOCKS + 30, BLOCK, KV_HEADS, HEAD_DIM, kept)
+            for kept in (torch.float8_e4m3fn if fp8 else dtype, dtype)
         )
         named = {block for span in spans for block in span.block_table}
         unnamed = [block for block in range(mine.num_blocks) if block not in named]
         for layer in range(layers):
-            filled = mine.layers[layer].copy_(self.draw(mine.num_blocks, 2, BLOCK, KV_HEADS))
+            filled = self.draw(mine.num_blocks, 2, BLOCK, KV_HEADS)
+            if fp8:
+                filled = as_fp8(filled)
             filled[unnamed] = float("nan")
             for span in spans:
                 first, row = divmod(span.start, BLOCK)
                 filled[list(span.block_table[first:]), :, row:] = 0
                 filled[list(span.block_table[first + 1 :])] = 0
+            mine.layers[layer].copy_(filled)
             other.layers[layer].copy_(filled)
         self.memory, self.reference_memory = mine, other
         counted = CountedFake(self.fake, real_signatures())
-        self.attention = FlashInferAttention(mine, group * KV_HEADS, counted)
-        self.reference = TorchAttention(other)
+        self.attention = FlashInferAttention(mine, group * KV_HEADS, counted, dtype=dtype)
+        self.reference = RoundingAttention(other) if fp8 else TorchAttention(other)
 
     def draw(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, HEAD_DIM, generator=self.random).to(self.dtype)
@@ -100,4 +107,5 @@ class Pair:
 
     def check_memory(self) -> None:
         for mine, other in zip(self.memory.layers, self.reference_memory.layers, strict=True):
-            assert torch.equal(mine.nan_to_num(7.0), other.nan_to_num(7.0))
+            written = mine.to(other.dtype)
+            assert torch.equal(written.nan_to_num(7.0), other.nan_to_num(7.0))

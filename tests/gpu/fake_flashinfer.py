@@ -26,10 +26,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     fake_ops.fused_add_rmsnorm,
     fake_ops.silu_and_mul,
     fake_sampling.softmax,
-    fake_sampling.top_k_top_p_sampling_from_probs,
-    fake_sampling.top_p_sampling_from_probs,
-    fake_sampling.top_k_sampling_from_probs,
-    fake_sampling.min_p_sampling_from_probs,
+    fake_sampling.top_k_mask_logits,
+    fake_sampling.top_p_renorm_probs,
 )
 WRAPPERS: tuple[type, ...] = (
     fake_prefill.BatchPrefillWithPagedKVCacheWrapper,

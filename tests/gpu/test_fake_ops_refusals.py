@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,14 +53,6 @@ def norm(**changes: Any) -> None:
     make_fake().fused_add_rmsnorm(**given | changes)
 
 
-def sample(**changes: Any) -> None:
-    given = {"probs": torch.full((2, 4), 0.25), "top_k": 2, "top_p": 0.5}
-    make_fake().top_k_top_p_sampling_from_probs(**given | changes)
-
-
-NAN = torch.tensor([[0.5, 0.5], [math.nan, 1.0]])
-
-
 @pytest.mark.parametrize(
     ("call", "changes", "says"),
     [
@@ -94,16 +85,6 @@ NAN = torch.tensor([[0.5, 0.5], [math.nan, 1.0]])
         (norm, {"weight": torch.ones(4)}, "for rows of 8"),
         (norm, {"residual": torch.ones(3, 8)}, "is not"),
         (norm, {"input": torch.ones(2, 16)[:, ::2]}, "contiguous in its last dimension"),
-        (sample, {"probs": NAN}, "a probability is NaN"),
-        (sample, {"probs": torch.ones(2, 4)}, "must add up to 1"),
-        (sample, {"top_k": 0}, "top_k must be at least 1"),
-        (sample, {"top_p": 0.0}, "top_p must lie above 0"),
-        (sample, {"top_p": torch.full((3,), 0.5)}, "top_p must have 2 entries"),
-        (sample, {"indices": torch.tensor([0])}, "indices must be int32"),
-        (sample, {"indices": ints(2)}, "below 2"),
-        (sample, {"seed": 1}, "only go together"),
-        (sample, {"seed": ints(1), "offset": ints(1)}, "one int64"),
-        (sample, {"filter_apply_order": "top_p_first"}, "no order"),
     ],
 )
 def test_a_wrong_operation_is_refused(
@@ -122,20 +103,8 @@ def test_rows_that_the_activation_cannot_read_are_refused() -> None:
         fake.silu_and_mul(torch.ones(2, 32, dtype=F16)[:, :16])
 
 
-def test_all_samplers_refuse_nan() -> None:
-    fake = make_fake()
-    for name, rule in (("top_k", 1), ("top_p", 0.5), ("min_p", 0.5)):
-        with pytest.raises(Rejected, match="NaN"):
-            getattr(fake, f"{name}_sampling_from_probs")(NAN, rule)
-
-
 def test_new_tokens_must_be_among_a_requests_tokens() -> None:
     with pytest.raises(Rejected, match="request 1: 2 new tokens of 1"):
         make_fake().get_batch_indices_positions(ints(0, 1, 3), ints(7, 1), 3)
     with pytest.raises(Rejected, match="ends at 3 instead of 4"):
         make_fake().get_batch_indices_positions(ints(0, 1, 3), ints(7, 7), 4)
-
-
-def test_a_temperature_is_above_0() -> None:
-    with pytest.raises(Rejected, match="temperature must be above 0"):
-        make_fake().softmax(torch.ones(1, 4), 0.0)

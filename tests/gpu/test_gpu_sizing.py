@@ -126,7 +126,7 @@ def test_graphs_need_what_is_shared_and_what_each_size_has(tmp_path: Path) -> No
     # hidden 64, queries 4 * 16, keys 2 * 16, 2 layers, context 1024
     config = read_config(make_tiny_folder(tmp_path))
     found = graph_bytes(config, torch.bfloat16, 16, 16)
-    shared = (256 + 32) * MIB
+    shared = 32 * MIB
     step = 16 * 2 * (3 * 64 + 4 * 64 + 3 * 32)
     indices = 16 * 64 * 4
     dummy = 16 * 2 * 2 * 32 * 2
@@ -135,6 +135,31 @@ def test_graphs_need_what_is_shared_and_what_each_size_has(tmp_path: Path) -> No
     assert found == shared + step + indices + dummy + sizes + rows
     windows = replace(config, windows=(None, 100))
     assert graph_bytes(windows, torch.bfloat16, 16, 16) - found == 5 * 8 * MIB
+
+
+def test_k_and_v_in_fp8_make_a_block_smaller_and_add_kernels_to_graphs(tmp_path: Path) -> None:
+    config = read_config(make_tiny_folder(tmp_path))
+    plain, fp8 = (graph_bytes(config, torch.bfloat16, 16, 16, fp8=given) for given in (False, True))
+    block = 16 * 2 * 2 * 32  # tokens, layers, K and V, heads; a byte less for each number
+    kernels = 5 * 2 * 24 * 1024  # sizes, layers
+    assert fp8 - plain == kernels - block
+
+
+def test_rounding_to_fp8_decides_where_it_is_wider(tmp_path: Path) -> None:
+    config = read_config(make_tiny_folder(tmp_path))
+
+    def row(fp8: bool, kv_heads: int) -> int:
+        wide = replace(config, num_kv_heads=kv_heads)
+        one, two = (
+            step_bytes(wide, torch.bfloat16, tokens, 0, flashinfer=True, fp8=fp8)
+            for tokens in (1, 2)
+        )
+        return two - one
+
+    # hidden 64, queries 4 * 16, inner 112; keys 2 * 16, then as many as queries
+    assert row(True, 2) == row(False, 2) == 2 * (3 * 64 + 4 * 64 + 3 * 32)
+    assert row(False, 4) == 2 * (3 * 64 + 4 * 64 + 3 * 64)
+    assert row(True, 4) == 2 * (3 * 64 + 2 * 64 + 6 * 64)
 
 
 def test_a_wide_mlp_decides_where_it_is_wider_than_attention(tmp_path: Path) -> None:

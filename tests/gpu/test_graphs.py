@@ -2,192 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from radix_engine.attention.flashinfer_graphs import FlashInferGraphAttention, FlashInferGraphs
-from radix_engine.attention.flashinfer_wrappers import Heads
-from radix_engine.attention.torch_paged import TorchAttention
+from radix_engine.attention.flashinfer_graphs import FlashInferGraphAttention
 from radix_engine.gpu.graphs import (
     GraphAttention,
     GraphRunner,
-    capture_limit,
-    capture_sizes,
-    fitting_size,
-    is_decode,
-    padded,
 )
-from radix_engine.gpu.ops import TorchOps
-from radix_engine.gpu.runner import GpuRunner
-from radix_engine.gpu.served import without_last_block
-from radix_engine.memory.kv_memory import KVMemory
 from radix_engine.model.batch import Follow, Span
-from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
-from radix_engine.model.weights import LoadedModel
 from tests.gpu.binding import bound_fake
-from tests.gpu.fake_flashinfer import FakeFlashInfer
-from tests.gpu.test_gpu_runner import (
+from tests.gpu.recording import DUMMY, Recorder, Setup, graphs_of
+from tests.gpu.runners import (
     NUM_BLOCKS,
     all_logits,
+    assert_near,
     memory_of,
     over_torch,
     tables,
     tiny_model,
 )
 from tests.model.helpers import random_tokens
-
-DUMMY = NUM_BLOCKS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices gain nothing from more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def test_one_two_four_and_every_eight_are_recorded_largest_first() -> None:
-    assert capture_sizes(40) == (40, 32, 24, 16, 8, 4, 2, 1)
-    assert capture_sizes(20) == (16, 8, 4, 2, 1)
-    assert capture_sizes(7) == (4, 2, 1)
-    assert capture_sizes(3) == (2, 1)
-    assert capture_sizes(0) == ()
-
-
-def test_all_that_may_run_find_a_graph_up_to_256() -> None:
-    assert [capture_limit(running) for running in (1, 8, 9, 64, 250, 256, 257, 1000)] == [
-        8,
-        8,
-        16,
-        64,
-        256,
-        256,
-        256,
-        256,
-    ]
-
-
-def test_a_batch_takes_the_smallest_size_with_room() -> None:
-    recorded = (1, 2, 4, 8, 16)
-    chosen = [fitting_size(recorded, batch) for batch in (1, 2, 3, 4, 5, 8, 9, 16, 17)]
-    assert chosen == [1, 2, 4, 4, 8, 8, 16, 16, None]
-    assert fitting_size((), 1) is None
-
-
-@given(st.integers(1, 300), st.integers(1, 300))
-def test_no_recorded_size_with_room_is_smaller_than_the_chosen_one(limit: int, batch: int) -> None:
-    recorded = sorted(capture_sizes(limit))
-    with_room = [size for size in recorded if size >= batch]
-    assert fitting_size(recorded, batch) == min(with_room, default=None)
-
-
-def test_only_single_tokens_that_all_want_logits_are_a_decode() -> None:
-    decode = Span([1], 5, [0], 1)
-    assert is_decode([decode, decode])
-    assert not is_decode([decode, Span([1, 2], 5, [0], 1)])
-    assert not is_decode([decode, Span([1], 5, [0], 0)])
-
-
-def test_padding_is_one_token_in_the_dummy_block() -> None:
-    spans = [Span([4], 20, [7, 2], 1), Span([9], 0, [3], 1)]
-    whole = padded(spans, 4, 11)
-    assert whole[:2] == spans
-    assert [(list(s.tokens), s.start, list(s.block_table)) for s in whole[2:]] == [
-        ([0], 0, [11]),
-        ([0], 0, [11]),
-    ]
-    assert is_decode(whole)
-    assert padded(spans, 2, 11) == spans
-
-
-class Repeat:
-    """Runs the body again, into the tensor of the recording."""
-
-    def __init__(self, body: Callable[[], torch.Tensor]) -> None:
-        self._body = body
-        self.output = body()
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-        self.output.copy_(self._body())
-
-
-class Recorder:
-    """`GraphRecorder` by repetition. Each graph takes 100 bytes."""
-
-    def __init__(self) -> None:
-        self.graphs: dict[int, Repeat] = {}  # by size, in the order of recording
-
-    def record(self, body: Callable[[], torch.Tensor]) -> tuple[Repeat, torch.Tensor]:
-        graph = Repeat(body)
-        self.graphs[len(graph.output)] = graph
-        return graph, graph.output
-
-    def free_bytes(self) -> int:
-        return 10_000 - 100 * len(self.graphs)
-
-    @property
-    def replays(self) -> dict[int, int]:
-        return {size: graph.replays for size, graph in self.graphs.items() if graph.replays}
-
-
-def graphs_of(
-    model: LoadedModel[Linear], memory: KVMemory, fake: FakeFlashInfer, largest: int
-) -> FlashInferGraphs:
-    config = model.config
-    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, 16, model.dtype)
-    return FlashInferGraphs(
-        fake,
-        memory,
-        heads,
-        config.windows,
-        largest=largest,
-        context_length=config.context_length,
-        workspace=torch.zeros(2**20, dtype=torch.uint8),
-    )
-
-
-class Setup:
-    """A runner with graphs of up to ``limit`` sequences, and what it is made of."""
-
-    def __init__(self, model_runner: ModelRunner, limit: int) -> None:
-        self.model_runner = model_runner
-        model = model_runner.model
-        self.memory = memory_of(model, NUM_BLOCKS + 1)
-        lent = without_last_block(self.memory)
-        self.eager = GpuRunner(model, lent, TorchAttention(lent), TorchOps())
-        self.recorder = Recorder()
-        self.fake = bound_fake()
-        graphs = graphs_of(model, self.memory, self.fake, limit)
-        self.runner = GraphRunner(self.eager, graphs.attention, self.recorder, DUMMY)
-        self.progress: list[tuple[int, int]] = []
-        self.taken = self.runner.capture(limit, lambda *step: self.progress.append(step))
-
-    @property
-    def plans(self) -> int:
-        return int(self.fake.calls["CUDAGraphBatchDecodeWithPagedKVCacheWrapper.plan"])
-
-    def decodes(self, lengths: Sequence[int]) -> tuple[list[Span], torch.Tensor]:
-        """Sequences that lack their last token, and the model's logits after it."""
-        spans, expected = [], []
-        for i, (length, table) in enumerate(
-            zip(lengths, tables(*[-(-n // 16) for n in lengths], seed=len(lengths)), strict=True)
-        ):
-            tokens = random_tokens(length, seed=i)
-            if length > 1:
-                self.eager.forward([Span(tokens[:-1], 0, table, 0)])
-            spans.append(Span(tokens[-1:], length - 1, table, 1))
-            expected.append(all_logits(self.model_runner, tokens)[-1])
-        return spans, torch.stack(expected)
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen3, some windows"])
@@ -204,11 +42,6 @@ def llama(tmp_path: Path) -> ModelRunner:
 
 def no_attention(size: int) -> GraphAttention:
     raise AssertionError(size)
-
-
-def assert_near(left: torch.Tensor, right: torch.Tensor) -> None:
-    assert left.dtype == torch.float32
-    torch.testing.assert_close(left, right, rtol=0, atol=1e-4)
 
 
 def test_all_sizes_are_recorded_largest_first_and_what_they_take_is_told(

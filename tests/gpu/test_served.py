@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ import torch
 from radix_engine.gpu.graphs import CaptureProgress, GraphRunner
 from radix_engine.gpu.runner import GpuRunner, move_tokens
 from radix_engine.gpu.served import Recording, gpu_model
-from radix_engine.gpu.sizing import graph_bytes
+from radix_engine.gpu.sizing import WORKSPACE_BYTES, graph_bytes
 from radix_engine.model.batch import Span
 from radix_engine.model.config import read_config
 from radix_engine.model.linear import Linear, TorchPacking
@@ -31,20 +32,11 @@ from server.gpu_choice import GpuWay
 from server.model_choice import with_gpu
 from server.text import TextCodec
 from tests.gpu.binding import bound_fake
-from tests.gpu.test_gpu_runner import all_logits, assert_near
-from tests.gpu.test_graphs import Recorder, Repeat
+from tests.gpu.recording import Recorder, Repeat
+from tests.gpu.runners import all_logits, assert_near
 from tests.model.helpers import random_tokens
 from tests.server.test_look_ahead import answers, mixed
 from tests.tiny import make_tiny_folder
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices gain nothing from more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +99,44 @@ def test_a_runner_that_records_keeps_a_block_to_itself(
     assert watched.recorder.replays == {1: 1}
 
 
+class Noted:
+    """A flashinfer of which is known where each of its wrappers computes."""
+
+    def __init__(self) -> None:
+        self.workspaces: list[torch.Tensor] = []
+        self.fake = bound_fake()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.fake, name)
+        if not name.endswith("Wrapper"):
+            return found
+
+        def make(*given: Any, **settings: Any) -> Any:
+            self.workspaces += [each for each in given[:2] if isinstance(each, torch.Tensor)][:1]
+            return found(*given, **settings)
+
+        return make
+
+
+def test_recorded_steps_and_others_compute_in_one_workspace(model: LoadedModel[Linear]) -> None:
+    """What one step leaves there is nothing to the next."""
+    noted, watched = Noted(), Watched()
+    runner = gpu_model(model, noted, watched.recording(2)).make_runner(40, 16)
+    plain = torch_model(model).make_runner(40, 16)
+    tokens = random_tokens(60)
+    steps = [Span(tokens[:40], 0, [0, 7, 19, 4], 1)]
+    steps += [Span(tokens[n : n + 1], n, [0, 7, 19, 4], 1) for n in range(40, 50)]
+    steps += [Span(tokens[50:], 50, [0, 7, 19, 4], 1)]
+    for span in steps:
+        assert_near(runner.forward([span]), plain.forward([span]))
+        noted.workspaces[0].fill_(255)
+    assert watched.recorder.replays == {1: 10}
+    windows, sizes = 2, 2
+    assert len(noted.workspaces) > windows * sizes, "others, too"
+    assert {each.data_ptr() for each in noted.workspaces} == {noted.workspaces[0].data_ptr()}
+    assert len(noted.workspaces[0]) == WORKSPACE_BYTES
+
+
 def test_torchs_attention_is_not_recorded(model: LoadedModel[Linear]) -> None:
     watched = Watched()
     for served in (gpu_model(model, None, watched.recording(8)), gpu_model(model, bound_fake())):
@@ -156,21 +186,27 @@ def test_room_for_graphs_is_kept_where_there_are_some(folder: Path) -> None:
     ("device", "flashinfer", "limit"),
     [("cuda", True, 64), ("cuda", False, None), ("cpu", True, None)],
 )
-def test_steps_are_recorded_where_flashinfer_computes_on_a_gpu(
+def test_steps_are_recorded_and_kernels_warm_where_flashinfer_computes_on_a_gpu(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
     flashinfer: bool,
     limit: int | None,
 ) -> None:
-    asked: list[Recording | None] = []
+    asked: list[tuple[Recording | None, bool]] = []
+
+    def served(
+        _: object, __: object, recording: Recording | None, fp8: bool, *, warm: bool
+    ) -> None:
+        asked.append((recording, warm))
+
     monkeypatch.setattr("server.model_choice.load_flashinfer", bound_fake)
     monkeypatch.setattr("server.model_choice.load_model", lambda *_: None)
-    monkeypatch.setattr("server.model_choice.gpu_model", lambda *given: asked.append(given[2]))
+    monkeypatch.setattr("server.model_choice.gpu_model", served)
     way = GpuWay(torch.device(device), torch.bfloat16, flashinfer, "")
     options = EngineOptions(limits=Limits(2048, 60))
     with_gpu(ModelFolder(folder, "tiny"), read_config(folder), options, way).load(None)
-    assert asked == [None if limit is None else Recording(limit)]
+    assert asked == [(None, False) if limit is None else (Recording(limit), True)]
 
 
 MakeEngine = Callable[[ServedModel, int, Limits | None], Engine]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from radix_engine.gpu.warm import (
+    warm_flashinfer_fp8_runner,
     warm_flashinfer_runner,
     warm_torch_runner,
-    warm_up_steps,
 )
+from radix_engine.gpu.warm_steps import warm_up_steps
+from radix_engine.memory.fp8 import FP8
 from radix_engine.model.batch import Span
 from radix_engine.model.config import read_config
 from radix_engine.model.linear import TorchPacking
@@ -23,6 +26,7 @@ from radix_engine.model.source import ModelFolder
 from radix_engine.parallel.group import Group
 from radix_engine.parallel.packing import load_part
 from tests.gpu.fake_flashinfer import FakeFlashInfer, make_fake
+from tests.gpu.fp8_reference import rounding_runner
 from tests.model.helpers import random_tokens
 from tests.parallel.helpers import all_processes, one_process, same_logits, tiny_model
 
@@ -108,6 +112,39 @@ def test_a_context_of_one_token_is_enough(tmp_path: Path) -> None:
     model = load_model(tiny_model(tmp_path, max_position_embeddings=1), TorchPacking(torch.float32))
     runner = warm_torch_runner(model, 1, 16)
     assert runner.forward([Span([1], 0, [0], 1)]).shape == (1, 512)
+
+
+def test_with_fp8_every_kind_of_kernels_is_used_over_k_and_v_in_it(
+    tmp_path: Path, flashinfer: FakeFlashInfer
+) -> None:
+    written: set[torch.dtype] = set()
+    append = getattr(flashinfer, "append_paged_kv_cache")  # noqa: B009
+
+    def watched(*args: Any, **settings: Any) -> None:
+        written.add(args[4].dtype)
+        append(*args, **settings)
+
+    setattr(flashinfer, "append_paged_kv_cache", watched)  # noqa: B010
+    model = load_model(folder_of(tmp_path), TorchPacking(torch.float16))
+    runner = warm_flashinfer_fp8_runner(model, 64, 16)
+    assert runner.memory.bytes_per_block == 2 * 2 * 16 * 2 * 64
+    for kind in KINDS:
+        assert flashinfer.calls[f"{kind}Wrapper.run"] > 0
+    assert written == {FP8}
+
+
+def test_two_processes_with_k_and_v_in_fp8_compute_what_one_computes(
+    group: Group, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path)
+    one = rounding_runner(load_model(folder, TorchPacking(torch.float32)), 64)
+    two = all_processes(group, folder, make_runner=warm_flashinfer_fp8_runner)
+    assert two.memory.bytes_per_block == one.memory.bytes_per_block // 4
+    first, second = random_tokens(40, 1), random_tokens(12, 2)
+    same_logits(one, two, [Span(first[:33], 0, [4, 2, 9], 2), Span(second[:11], 0, [7], 1)])
+    for runner in (one, two):
+        runner.copy_rows([(4, 30, 16), (2, 31, 9)])
+    same_logits(one, two, [Span(first[25:], 25, [30, 31, 9], 7), Span(second[11:], 11, [7], 1)])
 
 
 @pytest.mark.parametrize("make_runner", [warm_torch_runner, warm_flashinfer_runner])

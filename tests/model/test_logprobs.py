@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from radix_engine.model.logprobs import FLOOR, TokenLogprob, token_logprobs
+from radix_engine.model.logprobs import FLOOR, token_logprobs
+from radix_engine.model.token_logprob import TokenLogprob
 
 LOGITS = torch.tensor([0.05, 0.4, 0.15, 0.25, 0.15]).log() + 3
 

@@ -3,16 +3,12 @@ block that was given to somebody else meanwhile."""
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from radix_engine.cache import PrefixCache
 from radix_engine.cache.block_pool import IN_FLIGHT, PRIVATE
-from scheduler import Limits, Request, State
+from scheduler import Ended, Limits, NewToken, Request, State
 from tests.cache.trees import ids
 from tests.checking_model import answer_alone, answer_alone_of, answer_of
 from tests.scheduler.look_ahead import LookAheadBench
@@ -185,55 +181,54 @@ def test_branches_fork_off_before_the_next_step_is_planned() -> None:
     bench.assert_idle()
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    blocks=st.integers(4, 24),
-    size=st.sampled_from([1, 4, 16]),
-    running=st.integers(1, 6),
-    partial=st.booleans(),
-    order=st.sampled_from(["lpm", "dfs", "hrrn", "fcfs"]),
-)
-def test_any_load_gets_the_answers_of_requests_computed_alone(
-    seed: int, blocks: int, size: int, running: int, partial: bool, order: str
-) -> None:
-    draw = random.Random(seed)
-    bench = LookAheadBench(
-        blocks,
-        size,
-        Limits(draw.randint(running, 4 * running), running),
-        lambda num, of: PrefixCache(num, of, partial_blocks=partial),
-        order,
-    )
-    room = blocks * size
-    live: list[Request] = []
-    ended: set[Request] = set()
-    for _ in range(40 * room):
-        if len(bench.requests) < 14 and draw.random() < 0.3:
-            length = draw.randint(1, max(1, room // 2))
-            new = draw.randint(1, max(1, room // 3))
-            stops = frozenset(draw.sample(range(50), draw.choice([0, 0, 3])))
-            branches = draw.choice([0, 0, 0, 1]) if running > 1 else 0
-            late = bench.now + draw.randint(1, 60) if draw.random() < 0.1 else None
-            prompt = ids(length, draw.randrange(2))
-            request = bench.submit(prompt, new, stops, branches=branches, deadline=late)
-            live.extend([request, *request.branches])
-        victims = [r for r in live if r.state is not State.FINISHED and draw.random() < 0.02]
-        ended.update(victims)
-        half = len(victims) // 2
-        bench.step(victims[:half], victims[half:])
-        bench.now += 1
-        if len(bench.requests) >= 14 and not bench.scheduler.has_work:
-            break
-    assert not bench.scheduler.has_work
-    if bench.flying is not None:
+def test_a_token_that_is_being_sampled_at_the_deadline_is_the_last_one() -> None:
+    bench = LookAheadBench(32)
+    late, other = bench.submit(ids(20, 1), 9, deadline=3.0), bench.submit(ids(20, 2), 9)
+    for _ in range(3):
         bench.step()
-    for request in bench.requests:
-        alone = answer_alone_of(request)
-        if request in ended or request.deadline is not None:
-            assert answer_of(request) == alone[: request.num_new_tokens]
-        else:
-            assert answer_of(request) == alone
-    counters = bench.scheduler.counters
-    assert counters.generated_tokens == sum(request.num_new_tokens for request in bench.requests)
+    assert late.num_new_tokens == 3  # the last of them is being sampled
+    bench.now = 3.0
+    plan = bench.step()
+    assert [span.request for span in plan.spans] == [other]
+    assert NewToken(late, answer_alone(ids(20, 1), 3)[-1], "length") in bench.results
+    assert late.state is State.FINISHED
+    assert answer_of(late) == answer_alone(ids(20, 1), 3)
+    bench.run()
+    assert answer_of(other) == answer_alone_of(other)
+    assert bench.ended == []
+    bench.assert_idle()
+
+
+def test_the_last_token_of_an_answer_counts_though_its_deadline_comes_meanwhile() -> None:
+    bench = LookAheadBench(32)
+    request = bench.submit(ids(20, 1), 2, deadline=2.0)
+    bench.step()
+    bench.step()
+    bench.now = 2.0
+    bench.run()
+    assert answer_of(request) == answer_alone(ids(20, 1), 2)
+    assert bench.scheduler.counters.requests_finished == 1
+    bench.assert_idle()
+
+
+def test_a_prompt_in_flight_ends_at_its_deadline_since_no_token_is_near() -> None:
+    bench = LookAheadBench(32, limits=Limits(32, 4))
+    request = bench.submit(ids(96, 1), 2, deadline=1.0)
+    bench.step()
+    bench.now = 1.0
+    assert [ended.request for ended in bench.step().ended] == [request]
+    assert answer_of(request) == []
+    bench.assert_idle()
+
+
+def test_who_is_sent_back_past_its_deadline_ends_at_the_next_step() -> None:
+    bench = LookAheadBench(32, limits=Limits(64, 4))
+    one = bench.submit(ids(40, 1), 4)
+    other = bench.submit([*ids(40, 1), 7], 4, deadline=1.0)
+    bench.step()
+    bench.now = 1.0
+    bench.step(abort=[one])  # on which the other stands
+    assert other.state is State.WAITING
+    assert bench.step().ended == (Ended(other, "deadline"),)
+    assert answer_of(other) == []
     bench.assert_idle()

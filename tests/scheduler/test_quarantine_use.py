@@ -105,11 +105,13 @@ def later(bench: Bench, request: Request, place: int) -> Callable[..., object]:
     is first asked to store it."""
     publish = type(bench.cache).publish
 
-    def publish_after_fault(cache: object, lease: object, run: bytes, blocks: object) -> object:
+    def publish_after_fault(
+        cache: object, lease: object, run: bytes, blocks: object, payload: bytes
+    ) -> object:
         first = lease is request.lease and not bench.cache.pool.quarantined
         if first and request.num_computed_tokens // SIZE > place:
             put_in_quarantine(bench, request.block_table[place])
-        return publish(cache, lease, run, blocks)
+        return publish(cache, lease, run, blocks, payload)
 
     return publish_after_fault
 

@@ -10,7 +10,7 @@ import torch
 
 from radix_engine.model.batch import Span
 from server import GenerationParams, Output, RequestRefused, SamplingParams
-from server.text import Detokenizer
+from server.detokenizer import Detokenizer
 from tests.server.conftest import MakeEngine
 from tests.server.prompts import greedy, ids
 
@@ -56,7 +56,7 @@ def test_a_fault_in_one_requests_text_ends_that_one(
             raise ArithmeticError("boom")
 
     with monkeypatch.context() as patch:
-        patch.setattr("server.text.Detokenizer", Broken)
+        patch.setattr("server.tokens.Detokenizer", Broken)
         answer = engine.generate(["hello"], greedy())[0]
     assert (answer.finish_reason, answer.error) == ("error", "ArithmeticError: boom")
     assert engine.generate([ids(20, 1)], greedy(2))[0].finish_reason == "length"
@@ -132,7 +132,7 @@ def test_a_request_whose_text_cannot_be_ended_does_not_end_the_engine(
 
     outputs: queue.SimpleQueue[Output] = queue.SimpleQueue()
     with monkeypatch.context() as patch:
-        patch.setattr("server.text.Detokenizer", Broken)
+        patch.setattr("server.tokens.Detokenizer", Broken)
         request_id = engine.submit(ids(20, 1), greedy(900), outputs.put)
     outputs.get(timeout=20)
     engine.abort(request_id)

@@ -10,46 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from radix_engine.gpu.fit import FLASHINFER, TVM_FFI, GpuFacts
-from radix_engine.gpu.sizing import weight_bytes
+from radix_engine.gpu.fit import GpuFacts
 from radix_engine.model.config import ModelConfig, read_config
 from radix_engine.model.source import ModelFolder
 from radix_engine.model.transformers_config import TransformersConfig
-from scheduler import Limits
 from server import Engine, EngineOptions
 from server.__main__ import main
 from server.gpu_choice import GpuWay, gpu_way, on_processor, refuse_early
-from server.model_choice import choose, with_gpu
-from server.text import TextCodec
-from tests.gpu.binding import bound_fake
-from tests.gpu.fake_flashinfer import FakeFlashInfer
-from tests.server.conftest import MakeEngine
-from tests.server.prompts import greedy, ids
-from tests.tiny import make_tiny_folder
+from server.model_choice import choose
+from tests.server.gpus import H200, NO_CUDA, T4, fitting_model
 
-GIB = 2**30
-NO_CUDA = GpuFacts()
-H200 = GpuFacts(
-    torch_cuda="13.0",
-    driver_cuda=(13, 0),
-    device="NVIDIA H200",
-    index=2,
-    capability=(9, 0),
-    memory_total=2**37,
-    memory_free=2**37,
-    flashinfer=FLASHINFER,
-    tvm_ffi=TVM_FFI,
-    has_kernels=True,
-)
-T4 = replace(H200, device="Tesla T4", capability=(7, 5))
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with heads that FlashInfer's kernels know."""
-    path = tmp_path_factory.mktemp("models") / "tiny64"
-    return make_tiny_folder(path, tokenizer=True, head_dim=64)
+    return fitting_model(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +33,8 @@ def config(folder: Path) -> ModelConfig:
     return read_config(folder)
 
 
-def options(**fields: Any) -> EngineOptions:
-    return EngineOptions(**fields)
-
-
 def way_of(config: ModelConfig, facts: GpuFacts, **fields: Any) -> GpuWay:
-    way = gpu_way(config, options(**fields), facts)
+    way = gpu_way(config, EngineOptions(**fields), facts)
     assert way is not None
     return way
 
@@ -116,7 +88,7 @@ def test_torch_computes_what_flashinfers_kernels_do_not_cover(
     assert not way.flashinfer
     assert why in way.says
     with pytest.raises(ValueError, match=f"--attention flashinfer: .*{why}.*--attention torch"):
-        gpu_way(model, options(attention="flashinfer", **fields), H200)
+        gpu_way(model, EngineOptions(attention="flashinfer", **fields), H200)
 
 
 def test_torch_can_be_asked_for_on_a_gpu(config: ModelConfig) -> None:
@@ -132,7 +104,7 @@ def test_torch_can_be_asked_for_on_a_gpu(config: ModelConfig) -> None:
 def test_without_a_usable_gpu_the_processor_computes(
     config: ModelConfig, facts: GpuFacts, attention: str
 ) -> None:
-    assert gpu_way(config, options(attention=attention), facts) is None
+    assert gpu_way(config, EngineOptions(attention=attention), facts) is None
 
 
 @pytest.mark.parametrize(
@@ -142,28 +114,30 @@ def test_without_a_usable_gpu_the_processor_computes(
 def test_flashinfer_asked_for_where_it_cannot_run_is_refused(
     config: ModelConfig, facts: GpuFacts, why: str
 ) -> None:
-    wanted = options(attention="flashinfer")
+    wanted = EngineOptions(attention="flashinfer")
     message = f"--attention flashinfer: .*{why}"
     with pytest.raises(ValueError, match=message):
         refuse_early(wanted, facts)
     with pytest.raises(ValueError, match=message):
         gpu_way(config, wanted, facts)
     refuse_early(wanted, H200)
-    refuse_early(options(), facts)
+    refuse_early(EngineOptions(), facts)
 
 
 def test_where_a_gpu_might_be_expected_the_log_says_why_there_is_none() -> None:
-    assert on_processor(options(), NO_CUDA) is None, "nothing is said where nobody expects one"
-    found = on_processor(options(), GpuFacts(driver_cuda=(13, 0)))
+    assert on_processor(EngineOptions(), NO_CUDA) is None, (
+        "nothing is said where nobody expects one"
+    )
+    found = on_processor(EngineOptions(), GpuFacts(driver_cuda=(13, 0)))
     assert found is not None
     assert found.startswith("Computing on the processor: torch is installed without CUDA")
-    assert on_processor(options(kernels="torch"), GpuFacts(driver_cuda=(13, 0))) is None
-    assert on_processor(options(), H200) is None
+    assert on_processor(EngineOptions(kernels="torch"), GpuFacts(driver_cuda=(13, 0))) is None
+    assert on_processor(EngineOptions(), H200) is None
 
 
 @pytest.mark.parametrize("kernels", ["amx", "avx512", "avx2", "torch"])
 def test_a_kind_of_kernels_is_a_choice_of_the_processor(config: ModelConfig, kernels: str) -> None:
-    assert gpu_way(config, options(kernels=kernels), H200) is None
+    assert gpu_way(config, EngineOptions(kernels=kernels), H200) is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +154,7 @@ def test_what_only_the_processors_kernels_can_is_refused_by_name(
     config: ModelConfig, fields: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"{name} needs .* NVIDIA H200.*CUDA_VISIBLE_DEVICES="):
-        gpu_way(config, options(**fields), H200)
+        gpu_way(config, EngineOptions(**fields), H200)
 
 
 @pytest.mark.parametrize("fields", [{"kv_dtype": "bf16"}, {"dtype": "bf16", "kv_dtype": "bf16"}])
@@ -197,7 +171,9 @@ def test_compiled_kernels_and_another_attention_exclude_each_other(attention: st
 
 
 def test_torch_as_attention_on_a_processor_is_torch_as_kernels(tiny_folder: Path) -> None:
-    wanted = options(model=str(tiny_folder), attention="torch", dtype="fp32", kv_memory="1MiB")
+    wanted = EngineOptions(
+        model=str(tiny_folder), attention="torch", dtype="fp32", kv_memory="1MiB"
+    )
     with Engine.load(wanted) as engine:
         assert engine.info.kernels == "torch"
 
@@ -223,101 +199,6 @@ def test_a_model_that_transformers_computes_is_not_for_flashinfer(
     found = TransformersConfig("gpt2", 128, 64)
     monkeypatch.setattr("server.model_choice.read_transformers_config", lambda _: found)
     with pytest.raises(ValueError, match=r"--attention flashinfer .* type gpt2 .*transformers"):
-        choose(ModelFolder(tmp_path, "tiny"), options(attention="flashinfer"), 1, H200)
-    choice = choose(ModelFolder(tmp_path, "tiny"), options(dtype="fp32"), 1, H200)
+        choose(ModelFolder(tmp_path, "tiny"), EngineOptions(attention="flashinfer"), 1, H200)
+    choice = choose(ModelFolder(tmp_path, "tiny"), EngineOptions(dtype="fp32"), 1, H200)
     assert choice.kv_bytes_per_block == 64 * 4 * 16
-
-
-# From here on the GPU is a processor.
-
-
-def on_cpu(flashinfer: bool) -> GpuWay:
-    return GpuWay(CPU, torch.float32, flashinfer, "")
-
-
-def memory_of(free: int, total: int) -> Any:
-    return lambda device: (free, total)
-
-
-def test_weights_that_are_yet_to_be_loaded_leave_less_for_k_and_v(
-    folder: Path, config: ModelConfig
-) -> None:
-    choice = with_gpu(
-        ModelFolder(folder, "tiny"),
-        config,
-        options(),
-        on_cpu(flashinfer=True),
-        memory_of(2 * GIB, 3 * GIB),
-    )
-    loaded, before = choice.kv_memory(True), choice.kv_memory(False)
-    assert loaded - before == weight_bytes(config, torch.float32)
-    assert choice.kv_bytes_per_block == 16 * 2 * 2 * 2 * 64 * 4
-
-
-def test_the_steps_limits_decide_what_is_kept_for_a_step(folder: Path, config: ModelConfig) -> None:
-    def room(limits: Limits) -> int:
-        wanted = options(limits=limits, gpu_memory_utilization=0.5)
-        read = memory_of(8 * GIB, 8 * GIB)
-        model = ModelFolder(folder, "tiny")
-        return with_gpu(model, config, wanted, on_cpu(flashinfer=True), read).kv_memory(True)
-
-    assert room(Limits()) == room(Limits(max_step_tokens=2048))
-    rows = 4 * (3 * 64 + 4 * 4 * 64 + 3 * 2 * 64)  # residual, norm, output; queries; keys
-    assert room(Limits(1048)) - room(Limits(2048)) == 1000 * rows
-    assert room(Limits(max_running=64)) - room(Limits(max_running=65)) == 512 * 64
-
-
-def answers_on(folder: Path, way: GpuWay) -> tuple[list[tuple[int, ...]], Engine]:
-    config = read_config(folder)
-    choice = with_gpu(ModelFolder(folder, "tiny"), config, options(), way)
-    with Engine(choice.load(None), TextCodec(folder), 64) as engine:
-        prompts = [ids(40, 1), ids(40, 1)[:33] + ids(10, 2), ids(7, 3)]
-        answers = engine.generate(prompts, greedy(6))
-        answers += engine.generate(prompts, greedy(6))
-        return [answer.token_ids for answer in answers], engine
-
-
-def test_an_engine_on_a_gpu_answers_as_one_on_torch(folder: Path, make_engine: MakeEngine) -> None:
-    prompts = [ids(40, 1), ids(40, 1)[:33] + ids(10, 2), ids(7, 3)]
-    expected = [
-        answer.token_ids for answer in make_engine(folder=folder).generate(prompts, greedy(6))
-    ]
-    found, engine = answers_on(folder, on_cpu(flashinfer=False))
-    assert found == expected * 2
-    assert (engine.info.kernels, engine.info.exact) == ("torch-cuda", False)
-    assert engine.info.limits.max_step_tokens == 2048
-
-
-@pytest.fixture
-def flashinfer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What is imported as flashinfer."""
-    fake = bound_fake()
-    monkeypatch.setenv("FLASHINFER_USE_CUDA_NORM", "1")  # put back afterwards
-    monkeypatch.setitem(sys.modules, "flashinfer", fake)
-    return fake
-
-
-def test_an_engine_with_flashinfer_answers_as_one_on_torch(
-    folder: Path, make_engine: MakeEngine, flashinfer: FakeFlashInfer
-) -> None:
-    prompts = [ids(40, 1), ids(40, 1)[:33] + ids(10, 2), ids(7, 3)]
-    expected = [
-        answer.token_ids for answer in make_engine(folder=folder).generate(prompts, greedy(6))
-    ]
-    found, engine = answers_on(folder, on_cpu(flashinfer=True))
-    assert found == expected * 2
-    assert (engine.info.kernels, engine.info.weights) == ("flashinfer", "fp32")
-    assert flashinfer.calls["append_paged_kv_cache"] > 0
-    assert flashinfer.calls["fused_add_rmsnorm"] > 0
-
-
-def test_k_and_v_that_cannot_be_allocated_are_told(
-    folder: Path, config: ModelConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none_left(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    model = with_gpu(ModelFolder(folder, "tiny"), config, options(), on_cpu(False)).load(None)
-    monkeypatch.setattr("radix_engine.gpu.served.KVMemory", none_left)
-    with pytest.raises(ValueError, match=r"KV memory of 64\.0 KiB .*--gpu-memory-utilization"):
-        model.make_runner(2, 16)

@@ -10,7 +10,8 @@ import torch
 
 from radix_engine.cache import CacheMode, Reason
 from radix_engine.model.batch import Span
-from radix_engine.model.logprobs import FLOOR, TokenLogprob
+from radix_engine.model.logprobs import FLOOR
+from radix_engine.model.token_logprob import TokenLogprob
 from scheduler import Limits
 from server import Completion, Engine, GenerationParams, Output, SamplingParams
 from tests.server.conftest import MakeEngine

@@ -20,8 +20,10 @@ from radix_engine.model.served import torch_model
 from radix_engine.model.source import ModelFolder
 from scheduler import Limits
 from server import Engine, GenerationParams, Output, SamplingParams
+from server.constraint import Constraint
 from server.text import TextCodec
 from tests.server.prompts import greedy, ids
+from tests.tiny import IM_END
 
 
 @dataclass
@@ -151,6 +153,26 @@ def test_one_answer_alone_is_launched_behind_itself(make: Make) -> None:
     [[tokens]] = answers(engine, [(ids(20, seed=1), greedy(10))])
     assert len(tokens) == 10
     assert runner.followed == 9  # all but the first
+
+
+def test_answers_with_a_constraint_wait_for_their_tokens_and_those_too_short_to_end(
+    make: Make,
+) -> None:
+    eos = frozenset({IM_END})
+    way = SamplingParams(temperature=1.0, seed=5)
+    word = GenerationParams(20, way, constraint=Constraint("regex", "[a-z]{9}"))
+    late = GenerationParams(12, way, min_tokens=7)
+    asked = [(ids(20, seed=1), word), (ids(30, seed=2), late), (ids(40, seed=3), greedy(14))]
+    waiting, _ = make(eos=eos, look_ahead=False)
+    expected = answers(waiting, asked)
+    engine, runner = make(eos=eos)
+    assert answers(engine, asked) == expected
+    engine, runner = make(eos=eos)
+    [[tokens]] = answers(engine, asked[:1])
+    assert tokens[-1] == IM_END
+    assert runner.followed == 0
+    [[tokens]] = answers(engine, asked[1:2])
+    assert runner.followed == len(tokens) - 8  # the eighth token is the first to be drawn ahead
 
 
 def test_a_stop_token_ends_the_answer_though_the_next_step_is_launched(make: Make) -> None:

@@ -12,7 +12,7 @@ from radix_engine.model.batch import Span
 from radix_engine.model.sampling import seed_of_answer
 from scheduler import Limits
 from server import Completion, Engine, GenerationParams, Output, RequestRefused, SamplingParams
-from server.text import Detokenizer
+from server.detokenizer import Detokenizer
 from tests.server.conftest import MakeEngine
 from tests.server.prompts import GREEDY, greedy, ids
 

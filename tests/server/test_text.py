@@ -18,7 +18,7 @@ def shown(pieces: list[str], stops: tuple[str, ...]) -> tuple[str, bool]:
     for piece in pieces:
         new, stopped = matcher.push(piece)
         text += new
-        if stopped:
+        if stopped is not None:
             return text, True
     return text + matcher.flush(), False
 
@@ -45,10 +45,10 @@ def test_a_stop_string_is_found_however_the_text_is_cut(
 
 def test_text_is_held_back_only_while_it_may_begin_a_stop_string() -> None:
     matcher = StopStrings(("abc",))
-    assert matcher.push("xa") == ("x", False)
-    assert matcher.push("b") == ("", False)
-    assert matcher.push("a") == ("ab", False)
-    assert matcher.push("q") == ("aq", False)
+    assert matcher.push("xa") == ("x", None)
+    assert matcher.push("b") == ("", None)
+    assert matcher.push("a") == ("ab", None)
+    assert matcher.push("q") == ("aq", None)
 
 
 def test_characters_of_several_tokens_are_never_shown_broken(tiny_folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_text_that_can_never_fit_is_refused_without_tokenizing_it(
 ) -> None:
     codec = TextCodec(tiny_folder, context_length=100)
     assert len(codec.encode("ab " * 100)) > 100, "near the limit it is counted in tokens"
-    monkeypatch.setattr(codec, "_tokenizer", None)
+    monkeypatch.setattr(codec._tokens, "tokenizer", None)
     with pytest.raises(RequestRefused, match="context of 100 tokens") as refusal:
         codec.encode("ab " * 100_000)
     assert refusal.value.code == "context_length_exceeded"

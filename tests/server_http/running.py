@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from server.http import Shutdown, serve
+from server.http import EngineLike, Shutdown, serve
+from server.http.settings import HttpSettings
 from tests.server_http.scripted import TIMEOUT_S, ScriptedEngine
 
 
@@ -26,23 +27,26 @@ class Running:
     shutdown: Shutdown
     thread: threading.Thread
     client: httpx.Client
+    sent: list[socket.socket] = field(default_factory=list)  # one that is dropped would hang up
 
-    def post(self, path: str, body: Any) -> httpx.Response:
+    def post(
+        self, path: str, body: Any, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         """Send a body: bytes as they are, anything else as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post(path, content=content)
+        return self.client.post(path, content=content, headers=headers)
 
-    def send(self, path: str, body: Any) -> socket.socket:
+    def send(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> socket.socket:
         """Send a request and leave its answer unread, on a connection to hang up."""
         address = urlsplit(self.url)
         assert address.hostname is not None
         assert address.port is not None
         content = json.dumps(body).encode()
         connection = socket.create_connection((address.hostname, address.port), TIMEOUT_S)
-        connection.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-            + content
-        )
+        self.sent.append(connection)
+        sent = {"Host": "test", "Content-Length": str(len(content)), **(headers or {})}
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
         return connection
 
     def stop(self) -> None:
@@ -53,9 +57,30 @@ class Running:
 
 
 @contextmanager
-def running_server(grace_s: float = 0.0) -> Iterator[Running]:
+def running_server(grace_s: float = 0.0, settings: HttpSettings | None = None) -> Iterator[Running]:
     """A server with a fresh scripted engine."""
-    engine, shutdown = ScriptedEngine(), Shutdown()
+    engine = ScriptedEngine()
+    with (
+        serving(engine, grace_s, settings) as (url, shutdown, thread),
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
+        running = Running(url, engine, shutdown, thread, client)
+        try:
+            yield running
+        finally:
+            engine.text.gate.set()
+            engine.release()
+            running.stop()
+            for connection in running.sent:
+                connection.close()
+
+
+@contextmanager
+def serving(
+    engine: EngineLike, grace_s: float = 0.0, settings: HttpSettings | None = None
+) -> Iterator[tuple[str, Shutdown, threading.Thread]]:
+    """A server with any engine: its address, what ends it, and its thread."""
+    shutdown = Shutdown()
     address: list[str] = []
     ready = threading.Event()
 
@@ -64,19 +89,16 @@ def running_server(grace_s: float = 0.0) -> Iterator[Running]:
         ready.set()
 
     def run() -> None:
-        serve(engine, "127.0.0.1", 0, grace_s, on_ready, shutdown=shutdown)
+        serve(engine, "127.0.0.1", 0, grace_s, on_ready, shutdown=shutdown, settings=settings)
 
     thread = threading.Thread(target=run)
     thread.start()
     assert ready.wait(TIMEOUT_S)
-    with httpx.Client(base_url=address[0], timeout=TIMEOUT_S) as client:
-        running = Running(address[0], engine, shutdown, thread, client)
-        try:
-            yield running
-        finally:
-            engine.text.gate.set()
-            engine.release()
-            running.stop()
+    try:
+        yield address[0], shutdown, thread
+    finally:
+        shutdown.begin()
+        thread.join(TIMEOUT_S)
     assert len(address) == 1
 
 

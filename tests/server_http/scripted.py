@@ -2,9 +2,10 @@
 
 A prompt's tokens are bytes of UTF-8. The last word of its first line chooses the script: ``hold``
 sends one piece and then waits, ``queue`` sends nothing, ``fail`` ends with an error after one
-piece, ``crash`` breaks submit(); all else is answered with REPLY at once. Where several answers are
-asked for, they come in turn, a piece of each; the last gets one piece more: its number. Each piece
-is one token, the first byte of its text, with a log-probability of -0.5 and LIKELIEST.
+piece, ``crash`` breaks submit(), some have a reply of their own (see REPLIES); all else is answered
+with REPLY at once. Where several answers are asked for, they come in turn, a piece of each; the
+last gets one piece more: its number. Each piece is one token, the first byte of its text, with a
+log-probability of -0.5 and LIKELIEST.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from radix_engine.model.logprobs import TokenLogprob
+from radix_engine.cache import MatchEnd, PrefixCache, Reason
+from radix_engine.model.token_logprob import TokenLogprob
 from scheduler import Limits
+from server.cache_control import CacheControl
 from server.errors import RequestRefused
 from server.outputs import EngineInfo, GenerationParams, Output, PromptLogprobs, Usage
+from server.queue_limit import QueueState
+from server.readings import Readings
 from server.token_text import TokenText
+from tests.server_http.scripted_chat import ScriptedChat
 
 REPLY = ("Hello", ", ", "w\u00f6rld", "!")
 INFO = EngineInfo(
@@ -40,15 +46,20 @@ LIKELIEST = ((65, -0.25), (66, -0.5), (195, -2.0))  # A, B, and the beginning of
 TIMEOUT_S = 20.0
 
 
-class ScriptedText:
+def script_of(prompt: Sequence[int]) -> str:
+    """The last word of the first line."""
+    return bytes(prompt).decode().partition("\n")[0].split(" ")[-1]
+
+
+class ScriptedText(ScriptedChat):
     """Bytes as token ids. A text that contains ``gate`` waits until the gate is open."""
 
     takes_tools = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.gate = threading.Event()
         self.at_gate = threading.Event()
-        self.chats: list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]] = []
 
     def encode(self, text: str, /) -> list[int]:
         if "gate" in text:
@@ -62,14 +73,6 @@ class ScriptedText:
     def token_text(self, token: int, /) -> TokenText:
         data = bytes([token])
         return TokenText(data.decode() if token < 128 else f"bytes:\\x{token:02x}", data)
-
-    def render_chat(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, /
-    ) -> list[int]:
-        self.chats.append((messages, tools))
-        if messages[0]["role"] == "tool":
-            raise RequestRefused("The chat template refuses a tool result first.", param="messages")
-        return self.encode("\n".join(message["content"] for message in messages))
 
 
 @dataclass
@@ -96,7 +99,8 @@ class Held:
         self.sent[index] = self.sent.get(index, 0) + len(tokens)
         if reason is not None:
             self.running.remove(index)
-        usage = Usage(len(self.prompt), self.sent[index], self.cached)
+        end = MatchEnd(Reason.FULL if self.cached else Reason.COLD, self.cached)
+        usage = Usage(len(self.prompt), self.sent[index], self.cached, end)
         first = index not in self.begun
         self.begun.add(index)
         output = Output(
@@ -146,10 +150,12 @@ class ScriptedEngine:
         self.info = INFO
         self.text = ScriptedText()
         self.record = Record()
+        self.cache_control = CacheControl(PrefixCache(64), lambda work: work())
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._held: dict[int, Held] = {}
         self._seen: set[tuple[int, ...]] = set()
         self._refuses = False
+        self.stall_s = 0.0  # what a test wants it to say
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -180,7 +186,7 @@ class ScriptedEngine:
             self.record.submitted[request_id] = (text, params)
             self._held[request_id] = Held(tuple(prompt), params, on_output, cached)
             self.record.changed.notify_all()
-        self._work.put(lambda: self._play(request_id, text.partition("\n")[0].split(" ")[-1]))
+        self._work.put(lambda: self._play(request_id, script_of(prompt)))
         return request_id
 
     def abort(self, request_id: int, /) -> None:
@@ -193,6 +199,12 @@ class ScriptedEngine:
         """Let everything held end well."""
         for request_id in list(self._held):
             self._work.put(partial(self._emit, request_id, "!", "stop"))
+
+    def queue(self, tenant: str | None, /) -> QueueState:
+        """Those whose script is ``queue`` wait; there is no place but theirs."""
+        waiting = [held for held in list(self._held.values()) if script_of(held.prompt) == "queue"]
+        of_tenant = [held for held in waiting if held.params.namespace.tenant == tenant]
+        return QueueState(len(waiting), len(of_tenant), 0)
 
     def flush_cache(self) -> int:
         blocks = sum(len(prompt) // 16 for prompt in self._seen)
@@ -207,6 +219,15 @@ class ScriptedEngine:
 
     def state(self) -> dict[str, int]:
         return {"running": len(self._held)}
+
+    def readings(self) -> Readings:
+        return Readings(self.counters(), self.state(), stalled_s=self.stall_s)
+
+    def stalled_s(self) -> float:
+        return self.stall_s
+
+    def stack(self) -> str:
+        return "  the script, line 7\n"
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
@@ -235,14 +256,15 @@ class ScriptedEngine:
         if not params.max_tokens:
             self._emit(request_id, "", "length")
             return
-        for count, piece in enumerate(REPLY, start=1):
+        reply = self.text.replies.get(script, REPLY)
+        for count, piece in enumerate(reply, start=1):
             if script == "hold" and count == 2:
                 return
             if script == "fail" and count == 2:
                 self._emit(request_id, "", "error", "the script says so")
                 return
-            last = count in (params.max_tokens, len(REPLY))
-            reason = None if not last else "stop" if count == len(REPLY) else "length"
+            last = count in (params.max_tokens, len(reply))
+            reason = None if not last else "stop" if count == len(reply) else "length"
             if last and params.n > 1:
                 self._emit(request_id, str(params.n - 1), None, index=params.n - 1)
             self._emit(request_id, piece, reason)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from radix_engine.model.sampling_params import SamplingParams
-from server.http.schemas import ChatCompletion, ChatCompletionChunk, TextCompletion
+from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
+from server.http.schemas import TextCompletion
 from tests.server_http.running import Running, events
 from tests.server_http.scripted import REPLY
 
@@ -27,7 +28,16 @@ def usage_of(prompt: str, cached: int) -> dict[str, Any]:
         "prompt_tokens": len(prompt),
         "completion_tokens": len(REPLY),
         "total_tokens": len(prompt) + len(REPLY),
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {
+            "cached_tokens": cached,
+            "match_end": {
+                "reason": "full" if cached else "cold",
+                "position": cached,
+                "cause": None,
+                "lost_tokens": 0,
+                "branch_tokens": 0,
+            },
+        },
     }
 
 

@@ -155,7 +155,6 @@ BAD: list[tuple[tuple[str, Any], str | None, tuple[str, ...]]] = [
     (chat(tools=[{"type": "function"}]), "tools[0].function", ("required",)),
     (chat(tools=[{"type": "search"}]), "tools[0].type", ("function",)),
     (chat(tool_choice="required"), "tool_choice", ("auto",)),
-    (chat(response_format={"type": "json_object"}), "response_format", ("not supported",)),
     (chat(logprobs=5), "logprobs", ("true",)),
     (chat(logprobs=True, top_logprobs=21), "top_logprobs", ("0 to 20", "21")),
     (chat(logprobs=True, top_logprobs=-1), "top_logprobs", ("0 to 20",)),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from server.http.schemas import ChatCompletion, ChatCompletionChunk, TextCompletion
+from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
+from server.http.schemas import TextCompletion
 from server.outputs import GenerationParams
 from tests.server_http.running import Running, events
 from tests.server_http.scripted import REPLY
@@ -44,7 +45,10 @@ def test_the_prompt_counts_once_and_every_answer_counts(server: Running) -> None
     assert usage["prompt_tokens"] == 26
     assert usage["completion_tokens"] == 2 * (4 + 4 + 5)
     assert usage["total_tokens"] == 26 + 26
-    assert usage["prompt_tokens_details"] == {"cached_tokens": 16}
+    details = usage["prompt_tokens_details"]
+    assert details["cached_tokens"] == 16
+    assert details["match_end"] == details["match_ends"][0]
+    assert [end["reason"] for end in details["match_ends"]] == ["full", "cold"]
 
 
 def test_choices_of_several_prompts_are_numbered_prompt_by_prompt(server: Running) -> None:

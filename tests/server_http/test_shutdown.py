@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from server.http import Shutdown, bind, serve
+from tests.server_http.processes import server_process
 from tests.server_http.running import Running, events, running_server
 from tests.server_http.scripted import TIMEOUT_S, ScriptedEngine
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-ROOT = Path(__file__).parents[2]
 
 
 def held_chat(stream: bool) -> dict[str, Any]:
@@ -66,8 +63,10 @@ def test_within_the_grace_running_requests_end_well_and_new_ones_get_503(stream:
             refused = server.post(COMPLETIONS, {"prompt": "too late"})
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "server_shutting_down"
-            health = server.client.get("/health")
-            assert (health.status_code, health.json()) == (503, {"status": "shutting_down"})
+            assert refused.headers["retry-after"] == "1"
+            ready = server.client.get("/ready")
+            assert (ready.status_code, ready.json()["status"]) == (503, "shutting_down")
+            assert server.client.get("/health").status_code == 200, "a restart would end them"
             server.engine.release()
         if stream:
             assert events(answers[0])[-1]["choices"][0]["finish_reason"] == "stop"
@@ -130,24 +129,6 @@ def test_a_port_may_be_bound_before_the_engine_is_there() -> None:
     assert addresses == [f"http://127.0.0.1:{port}"]
 
 
-@contextmanager
-def server_process(grace_s: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server of its own process, and its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.server_http.process", str(grace_s)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_stream_cleanly_and_serve_returns(number: signal.Signals) -> None:
     engine = ScriptedEngine()
@@ -198,7 +179,7 @@ def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
         lines = response.iter_lines()
         next(lines)
         process.send_signal(signal.SIGINT)
-        while httpx.get(url + "/health", timeout=60).status_code == 200:
+        while httpx.get(url + "/ready", timeout=60).status_code == 200:
             pass
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -58,7 +58,7 @@ def test_operations_that_are_right_pass_and_each_was_called(dtype: torch.dtype) 
     fake = make_fake()
     checks = check_ops(fake, CPU, dtype, SHAPE, seed=1, windows=True)
     assert wrong(checks) == set()
-    assert len({check.name for check in checks}) == len(checks) == 21
+    assert len({check.name for check in checks}) == len(checks) == 26
     for name in (
         *(f"{wrapper}.run" for wrapper in (DECODE, PREFILL, CASCADE)),
         "append_paged_kv_cache",

@@ -27,6 +27,16 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
+# Loading for the first three times that it is asked, as ours says it; another engine's only path.
+OTHERS = HEALTHY.replace(
+    "self.send_response(200)",
+    """
+        Handler.asked = getattr(Handler, "asked", 0) + (self.path == "PATH")
+        known = self.path == "PATH" or "PATH" == "/ready"
+        self.send_response(404 if not known else 503 if Handler.asked <= 3 else 200)""",
+)
+
+
 def command(script: str, port: int) -> list[str]:
     return [sys.executable, "-S", "-c", script, str(port)]
 
@@ -52,6 +62,18 @@ def test_a_server_is_ready_within_the_block_and_gone_after_it(tmp_path: Path) ->
         assert peak > 2**20
     assert not is_running(server.pid)
     assert log.read_text().startswith("listening")
+
+
+@pytest.mark.parametrize("path", ["/ready", "/health"])
+def test_a_server_that_says_503_is_not_ready_yet_also_where_it_has_only_health(
+    tmp_path: Path, path: str
+) -> None:
+    port, log = free_port(), tmp_path / "server.log"
+    script = OTHERS.replace("PATH", path)
+    with own_server(command(script, port), port, log, poll_s=0.01):
+        pass
+    assert log.read_text().count(f'"GET {path} HTTP/1.1" 503') == 3
+    assert log.read_text().count(f'"GET {path} HTTP/1.1" 200') == 1
 
 
 def test_a_server_is_stopped_when_the_block_is_left_by_ctrl_c(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from radix_engine.gpu.graphs import Graph, GraphRecorder, GraphRunner
 from radix_engine.gpu.ops import FlashInferOps
 from radix_engine.gpu.runner import GpuRunner
 from radix_engine.gpu.sizing import WORKSPACE_BYTES
-from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
+from radix_engine.memory.kv_memory import KVMemory
 from radix_engine.model.batch import Span
 from radix_engine.model.config import ModelConfig
 from radix_engine.model.linear import Linear
@@ -83,7 +83,6 @@ def make_runners(flashinfer: Any, model: LoadedModel[Linear], num_blocks: int) -
         memory, config.num_heads, flashinfer, workspace_bytes=WORKSPACE_BYTES
     )
     plain = GpuRunner(model, memory, attention, FlashInferOps(flashinfer))
-    workspace = zeroed_memory((WORKSPACE_BYTES,), torch.uint8, device)
 
     def with_graphs(recorder: GraphRecorder, limit: int) -> GraphRunner:
         graphs = FlashInferGraphs(
@@ -93,7 +92,7 @@ def make_runners(flashinfer: Any, model: LoadedModel[Linear], num_blocks: int) -
             config.windows,
             largest=limit,
             context_length=config.context_length,
-            workspace=workspace,
+            workspace=attention.workspace,
         )
         runner = GraphRunner(plain, graphs.attention, recorder, num_blocks)
         runner.capture(limit)

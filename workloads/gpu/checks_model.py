@@ -22,7 +22,7 @@ from radix_engine.model.batch import Span
 from radix_engine.model.linear import Linear
 from radix_engine.model.runner import ModelRunner
 from radix_engine.model.weights import LoadedModel
-from workloads.agent_text import TASKS, tool_result
+from workloads.agents.text import TASKS, tool_result
 from workloads.gpu.checks_graphs import spoil_new_rows
 from workloads.gpu.outcomes import Check, Tolerance, compare
 

@@ -2,7 +2,8 @@
 
 Both get the same inputs, rounded to the model's dtype. What is not initialised is NaN, and so are
 all blocks of K and V that no span names, so a result that was not written, or reads what it must
-not, is no number.
+not, is no number. K and V are kept in that dtype, then in fp8, where tensor cores take a NaN for
+480: that is far off, too. The reference has the same K and V, rounded to fp8.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from radix_engine.attention.flashinfer_attention import FlashInferAttention
 from radix_engine.attention.interface import AttentionSpan
 from radix_engine.attention.torch_paged import TorchAttention
 from radix_engine.gpu.ops import FlashInferOps, TorchOps
+from radix_engine.memory.fp8 import FP8, FP8_MAX
 from radix_engine.memory.kv_memory import KVMemory
 from workloads.gpu.outcomes import EXACT, Check, Tolerance, compare
 from workloads.gpu.shapes import HeadShape, llama_shape
@@ -46,6 +48,7 @@ MIXED = ((0, 20), (0, 1), (33, 1), (16, 7), (47, 2), (95, 1), (70, 300))
 _EPS = 1e-5
 _CPU = torch.device("cpu")
 _PEAKED = 3.0  # queries so large that few keys decide: one that is missing is then seen
+_BEYOND_FP8 = 200.0  # times a normal number: one in 40 is more than fp8 can be
 
 
 def check_ops(
@@ -57,13 +60,14 @@ def check_ops(
     *,
     windows: bool = False,
 ) -> list[Check]:
-    """Check each operation. ``windows``: attention with a window too, whose kernels are others,
-    to be compiled first."""
+    """Check each operation, attention with K and V in fp8 too. ``windows``: attention with a
+    window, whose kernels are others, to be compiled first."""
     bench = _Bench(flashinfer, device, dtype, shape, torch.Generator().manual_seed(seed))
     with uninitialised_is_nan():
         checks = [check for tokens in (1, 131) for check in bench.between(tokens)]
-        checks.append(bench.append())
-        checks += [bench.attention(*case) for case in _cases(windows)]
+        for fp8 in (False, True):
+            checks.append(bench.append(fp8=fp8))
+            checks += [bench.attention(*case, fp8=fp8) for case in _cases(windows and not fp8)]
     return checks
 
 
@@ -200,29 +204,34 @@ class _Bench:
         ]
 
     @torch.inference_mode()
-    def append(self) -> Check:
+    def append(self, *, fp8: bool) -> Check:
         """K and V are written to their rows, all bits of them, and to no others."""
         spans = spans_of(MIXED)
-        memories = [self._memory(spans, self.dtype, device) for device in (self.device, _CPU)]
-        for memory in memories:
+        found = self._memory(spans, FP8 if fp8 else self.dtype, self.device)
+        expected = self._memory(spans, torch.float32, _CPU)
+        for memory in (found, expected):
             memory.layers[0].fill_(float("nan"))
         heads = self._heads(sum(span.length for span in spans))
-        _, keys, values = self._split(heads)
-        found, expected = memories
-        self._attention(found).plan(spans).write(0, keys.to(self.device), values.to(self.device))
+        if fp8:
+            heads *= _BEYOND_FP8
+        _, keys, values = self._split(heads.to(self.device))
+        self._attention(found).plan(spans).write(0, keys, values)
+        _, keys, values = self._split(_in_fp8(heads) if fp8 else heads.float())
         TorchAttention(expected).plan(spans).write(0, keys, values)
-        # No value drawn is as large as what stands for NaN.
-        rows, right = (memory.layers[0].cpu().nan_to_num(1000.0) for memory in memories)
-        return compare(PART, f"append, {self.shape}", rows, right, EXACT)
+        # No value is as large as what stands for NaN.
+        rows, right = (m.layers[0].cpu().float().nan_to_num(1000.0) for m in (found, expected))
+        return compare(PART, self._named("append", fp8), rows, right, EXACT)
 
     @torch.inference_mode()
-    def attention(self, name: str, spans: Sequence[AttentionSpan], window: int | None) -> Check:
+    def attention(
+        self, name: str, spans: Sequence[AttentionSpan], window: int | None, *, fp8: bool
+    ) -> Check:
         """One layer of a step: what it returns."""
-        found = self._memory(spans, self.dtype, self.device)
+        found = self._memory(spans, FP8 if fp8 else self.dtype, self.device)
         expected = self._memory(spans, torch.float32, _CPU)
         filled = self._filled(spans, found.num_blocks)
         found.layers[0].copy_(filled)
-        expected.layers[0].copy_(filled)
+        expected.layers[0].copy_(_in_fp8(filled) if fp8 else filled)
         heads = self._heads(sum(span.length for span in spans))
         heads[:, : self.shape.num_heads] *= _PEAKED
         attended = (
@@ -230,17 +239,20 @@ class _Bench:
             .plan(spans)
             .attend(0, *self._split(heads.to(self.device)), window=window)
         )
-        reference = (
-            TorchAttention(expected)
-            .plan(spans)
-            .attend(0, *self._split(heads.float()), window=window)
-        )
-        return compare(
-            PART, f"{name}, {self.shape}", attended, reference, ATTENTION_TOLERANCE[self.dtype]
-        )
+        queries, keys, values = self._split(heads.float())
+        if fp8:
+            keys, values = _in_fp8(keys), _in_fp8(values)
+        plan = TorchAttention(expected).plan(spans)
+        reference = plan.attend(0, queries, keys, values, window=window)
+        tolerance = ATTENTION_TOLERANCE[self.dtype]
+        return compare(PART, self._named(name, fp8), attended, reference, tolerance)
+
+    def _named(self, name: str, fp8: bool) -> str:
+        return f"{name}{', K and V in fp8' if fp8 else ''}, {self.shape}"
 
     def _attention(self, memory: KVMemory) -> FlashInferAttention:
-        return FlashInferAttention(memory, self.shape.num_heads, self.flashinfer)
+        shape = self.shape
+        return FlashInferAttention(memory, shape.num_heads, self.flashinfer, dtype=self.dtype)
 
     def _split(self, heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         shape = self.shape
@@ -268,3 +280,8 @@ class _Bench:
             filled[list(span.block_table[first:]), :, row:] = 0
             filled[list(span.block_table[first + 1 :])] = 0
         return filled
+
+
+def _in_fp8(values: torch.Tensor) -> torch.Tensor:
+    """What is left of them in fp8, in float32."""
+    return values.float().clamp(-FP8_MAX, FP8_MAX).to(FP8).float()

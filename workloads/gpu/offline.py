@@ -41,7 +41,7 @@ def add_parser(
         description="Compiles FlashInfer's attention modules for capability 9.0 and has them plan "
         "and launch steps of many shapes, with a stand-in for the CUDA runtime that records "
         "launches. Checks plans, launches, the workspace and that CUDA graphs fit every context. "
-        f"No kernel runs. Prints tables and writes {NAME}.json. Needs nvcc, and up to twenty "
+        f"No kernel runs. Prints tables and writes {NAME}.json. Needs nvcc, and some twenty "
         "minutes the first time; what it compiled is kept in build/flashinfer. Ends with status 1 "
         "where a check fails.",
     )

@@ -24,13 +24,15 @@ GRAPH_CONTEXTS = (1, 16, 17, 257, 1024, 4000, 8192, 32_768, 131_072)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model's attention: heads, and the window of each layer in turn (None: none)."""
+    """A model's attention: heads, the window of each layer in turn (None: none), and whether K and
+    V are in fp8."""
 
     name: str
     num_heads: int
     num_kv_heads: int
     head_dim: int
     windows: tuple[int | None, ...] = (None,)
+    fp8: bool = False
 
     @property
     def heads(self) -> str:
@@ -44,14 +46,16 @@ class Shape:
 
 LLAMA_8B = Shape("Llama-3.1-8B", 32, 8, 128)
 LLAMA_70B = Shape("Llama-3.1-70B", 64, 8, 128)
-# The last two decode without tensor cores: fewer than four query heads share a KV head.
+# The last three decode without tensor cores: fewer than four query heads share a KV head.
 SHAPES = (
     LLAMA_8B,
     LLAMA_70B,
     Shape("8B, every other window 4096", 32, 8, 128, (None, 4096)),
+    Shape("8B, K and V in fp8", 32, 8, 128, fp8=True),
     Shape("Qwen2.5-0.5B", 14, 2, 64),
     Shape("SmolLM2-135M", 9, 3, 64),
     Shape("Llama-2-7B", 32, 32, 128),
+    Shape("Llama-2-7B, K and V in fp8", 32, 32, 128, fp8=True),
 )
 
 

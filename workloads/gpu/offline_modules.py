@@ -24,17 +24,20 @@ CAPABILITY = "9.0a"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One of FlashInfer's modules, for bf16. ``window``: with attention over a window."""
+    """One of FlashInfer's modules, for bf16. ``window``: with attention over a window. ``fp8``: K
+    and V are in fp8."""
 
     kind: Literal["page", "cascade", "decode", "prefill"]
     head_dim: int = 0
     window: bool = False
+    fp8: bool = False
 
     @property
     def label(self) -> str:
         """What it is called for people."""
         heads = f", heads of {self.head_dim}" if self.head_dim else ""
-        return f"{self.kind}{heads}{', with a window' if self.window else ''}"
+        window = ", with a window" if self.window else ""
+        return f"{self.kind}{heads}{window}{', K and V in fp8' if self.fp8 else ''}"
 
 
 # Decodes of groups of four and more query heads use the prefill module.
@@ -46,6 +49,8 @@ MODULES = (
     Module("prefill", 64),
     Module("prefill", 128),
     Module("prefill", 128, window=True),
+    Module("decode", 128, fp8=True),
+    Module("prefill", 128, fp8=True),
 )
 
 
@@ -109,6 +114,8 @@ def specification(module: Module) -> Any:
     """FlashInfer's specification of a module; imports FlashInfer."""
     import torch
 
+    from radix_engine.memory.fp8 import FP8
+
     jit = {
         name: importlib.import_module(f"flashinfer.jit.{name}")
         for name in ("page", "cascade", "attention.modules")
@@ -117,7 +124,8 @@ def specification(module: Module) -> Any:
         return jit["page"].gen_page_module()
     if module.kind == "cascade":
         return jit["cascade"].gen_cascade_module()
-    types = (torch.bfloat16, torch.bfloat16, torch.bfloat16, torch.int32)
+    stored = FP8 if module.fp8 else torch.bfloat16
+    types = (torch.bfloat16, stored, torch.bfloat16, torch.int32)
     # No position encoding, a window or not, no soft cap.
     rest = (module.head_dim, module.head_dim, 0, module.window, False)
     attention = jit["attention.modules"]

@@ -19,6 +19,7 @@ from radix_engine.attention.flashinfer_graphs import FlashInferGraphAttention, F
 from radix_engine.attention.flashinfer_wrappers import Heads
 from radix_engine.attention.interface import AttentionSpan
 from radix_engine.gpu.graphs import capture_sizes
+from radix_engine.memory.fp8 import FP8
 from radix_engine.memory.kv_memory import KVMemory, zeroed_memory
 from workloads.gpu import offline_cases as cases
 from workloads.gpu.offline_cases import BLOCK_SIZE, LAYERS, Batch, Shape
@@ -31,6 +32,11 @@ _MIB = 2**20
 _CPU = torch.device("cpu")
 
 
+def kv_dtype(shape: Shape) -> torch.dtype:
+    """In which a shape's K and V are kept."""
+    return FP8 if shape.fp8 else torch.bfloat16
+
+
 class Steps:
     """Steps of one shape, through the engine's own attention."""
 
@@ -38,9 +44,8 @@ class Steps:
         self._shape = shape
         self._stub = stub
         self._watched = Watched(flashinfer)
-        self._memory = KVMemory(
-            LAYERS, cases.NUM_BLOCKS, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim, torch.bfloat16
-        )
+        heads = (shape.num_kv_heads, shape.head_dim)
+        self._memory = KVMemory(LAYERS, cases.NUM_BLOCKS, BLOCK_SIZE, *heads, kv_dtype(shape))
         self._attention = self.attention(cases.WORKSPACE_MIB * _MIB)
         self._queries, self._keys = (
             torch.zeros(most_tokens, heads, shape.head_dim, dtype=torch.bfloat16)
@@ -50,7 +55,11 @@ class Steps:
     def attention(self, workspace_bytes: int) -> FlashInferAttention:
         """The engine's attention with a workspace of its own."""
         return FlashInferAttention(
-            self._memory, self._shape.num_heads, self._watched, workspace_bytes=workspace_bytes
+            self._memory,
+            self._shape.num_heads,
+            self._watched,
+            dtype=torch.bfloat16,
+            workspace_bytes=workspace_bytes,
         )
 
     def run(self, attention: FlashInferAttention, batch: Batch) -> float:
@@ -132,8 +141,8 @@ class Graphs:
         heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
         self._graphs = FlashInferGraphs(
             self._watched,
-            KVMemory(len(shape.windows), cases.NUM_BLOCKS, BLOCK_SIZE, *heads[1:], torch.bfloat16),
-            Heads(*heads, BLOCK_SIZE, torch.bfloat16),
+            KVMemory(len(shape.windows), cases.NUM_BLOCKS, BLOCK_SIZE, *heads[1:], kv_dtype(shape)),
+            Heads(*heads, BLOCK_SIZE, torch.bfloat16, shape.fp8),
             shape.windows,
             largest=cases.GRAPH_LIMIT,
             context_length=max(cases.GRAPH_CONTEXTS),

@@ -17,6 +17,7 @@ from workloads.gpu.checks_cascade import SHARED, cascade_case, check_cascade
 from workloads.gpu.checks_graphs import check_graphs
 from workloads.gpu.checks_model import check_model, encoder, text_prompts
 from workloads.gpu.checks_ops import check_ops
+from workloads.gpu.checks_sampling import WIDTHS, check_sampling
 from workloads.gpu.clock import GpuClock
 from workloads.gpu.outcomes import PartResult
 from workloads.gpu.shapes import HEAD_SHAPES, small_shape
@@ -38,20 +39,22 @@ class Bench:
 
 
 def _ops(bench: Bench) -> PartResult:
-    return PartResult(
-        [
-            check
-            for shape in HEAD_SHAPES
-            for check in check_ops(
-                bench.flashinfer,
-                bench.device,
-                torch.bfloat16,
-                shape,
-                bench.seed,
-                windows=bench.windows,
-            )
-        ]
-    )
+    checks = [
+        check
+        for shape in HEAD_SHAPES
+        for check in check_ops(
+            bench.flashinfer,
+            bench.device,
+            torch.bfloat16,
+            shape,
+            bench.seed,
+            windows=bench.windows,
+        )
+    ]
+    given = bench.flashinfer, bench.device, torch.bfloat16
+    for width in WIDTHS:
+        checks += check_sampling(*given, width, bench.seed)
+    return PartResult(checks)
 
 
 def _graphs(bench: Bench) -> PartResult:

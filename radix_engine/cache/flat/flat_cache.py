@@ -10,22 +10,19 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
-from radix_engine.cache.block_pool import IN_FLIGHT, BlockPool, OwnershipError
-from radix_engine.cache.flat.block_key import HashName, chain, chain_start, digest_function
+from radix_engine.cache.block_pool import IN_FLIGHT, OwnershipError
+from radix_engine.cache.flat.block_key import HashName, chain
 from radix_engine.cache.flat.flat_audit import audit, holdings
 from radix_engine.cache.flat.flat_lease import FlatLease, FlatMatch
-from radix_engine.cache.flat.stored_blocks import StoredBlocks
-from radix_engine.cache.interface import CacheCounters, StaleMatch
-from radix_engine.cache.mode import CacheMode
-from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.flat.flat_reads import FlatReads
+from radix_engine.cache.interface import StaleMatch
 from radix_engine.cache.ownership import quarantine
-from radix_engine.cache.reason import MatchEnd, Reason
-from radix_engine.cache.token_run import TOKEN_BYTES, token_array
+from radix_engine.cache.token_run import TOKEN_BYTES
 
 logger = logging.getLogger(__name__)
 
 
-class FlatCache:
+class FlatCache(FlatReads):
     """A block-hash index over ``num_blocks`` blocks of ``block_size`` tokens; a `PrefixIndex`.
 
     ``clock`` gives seconds. ``ttl``: seconds a cached block may be idle, counted from the end of
@@ -46,68 +43,10 @@ class FlatCache:
             raise ValueError(f"block_size must be at least 1 token, not {block_size}")
         if ttl is not None and not ttl > 0:
             raise ValueError(f"ttl must be more than 0 seconds, or None for no limit; not {ttl}")
-        self.block_size = block_size
-        self.pool = BlockPool(num_blocks)
-        self.counters = CacheCounters()
-        self.version = 0
-        self.stored = StoredBlocks(self.pool)
+        super().__init__(num_blocks, block_size, hash_name)
         self.epoch = 0  # flushes so far
         self._clock = clock
         self._ttl = ttl
-        self._digest = digest_function(hash_name)
-        self._block_bytes = block_size * TOKEN_BYTES
-
-    @property
-    def evictable_blocks(self) -> int:
-        """Cached blocks that no lease pins."""
-        return len(self.stored.queue)
-
-    @property
-    def available_blocks(self) -> int:
-        """What ``allocate`` can hand out: free blocks and those it may evict."""
-        return self.pool.free_blocks + len(self.stored.queue)
-
-    def match(
-        self,
-        tokens: bytes,
-        namespace: Namespace = DEFAULT,
-        mode: CacheMode = CacheMode.DEFAULT,
-        *,
-        near: FlatMatch | None = None,
-        shared_tokens: int = 0,
-        rows: bool = True,
-    ) -> FlatMatch:
-        """The stored blocks this prompt begins with, short of its last token. Changes nothing.
-
-        Cost: one digest and one look-up a block, up to the first that is not stored. Nothing is
-        kept, so matching again hashes again, also where there is an earlier match ``near``.
-        """
-        key = chain_start(namespace)
-        blocks = token_array()
-        if mode.reads:
-            find = self.stored.index.get
-            step = self._block_bytes
-            for block_key in chain(self._digest, key, tokens, step, len(tokens) - TOKEN_BYTES):
-                block = find(block_key)
-                if block is None:
-                    break
-                blocks.append(block)
-                key = block_key
-        return FlatMatch(blocks, key, len(blocks) * self.block_size, self.version, mode)
-
-    def account(self, match: FlatMatch, tokens: bytes) -> MatchEnd:
-        """BYPASSED, FULL where every block that may hit did and there is one, else UNKNOWN: of what
-        is not stored the index knows nothing."""
-        if not match.mode.reads:
-            return MatchEnd(Reason.BYPASSED, match.num_tokens)
-        may_hit = max(0, len(tokens) - TOKEN_BYTES) // self._block_bytes
-        full = 0 < may_hit == len(match.blocks)
-        return MatchEnd(Reason.FULL if full else Reason.UNKNOWN, match.num_tokens)
-
-    def unpinned_blocks(self, match: FlatMatch) -> int:
-        """Matched blocks that leasing this match takes out of the free queue."""
-        pins = self.stored.pins
-        return sum(not pins[block] for block in match.blocks)
 
     def lease(self, match: FlatMatch, priority: int = 0) -> FlatLease:
         """Pin the matched blocks; a hit ends their idle time. ``priority`` changes nothing here.
@@ -130,11 +69,6 @@ class FlatCache:
         self.stored.pin(lease.held)
         return FlatLease(lease.held[:], lease.key, self.block_size, lease.epoch)
 
-    def sole_tokens(self, lease: FlatLease) -> int:
-        """Tokens in blocks that this lease alone pins. Cost: O(blocks)."""
-        pins = self.stored.pins
-        return self.block_size * sum(pins[block] == 1 for block in lease.held)
-
     def announce(self, lease: FlatLease, run: bytes, blocks: array[int]) -> bool:
         """Let others find blocks that this step will compute. See `PrefixIndex.announce`.
 
@@ -152,9 +86,10 @@ class FlatCache:
         self._count_new(keys)
         return True
 
-    def commit(self, lease: FlatLease) -> None:
-        """What the lease announced has been computed. Raises OwnershipError where the lease is
-        broken: then it was computed from blocks that hold nothing."""
+    def commit(self, lease: FlatLease, payload: bytes = b"") -> None:
+        """What the lease announced has been computed; the ``payload`` is not kept. Raises
+        OwnershipError where the lease is broken: then it was computed from blocks that hold
+        nothing."""
         if lease.announced:
             self._refuse_broken(lease)
             self.pool.commit(lease.held[-lease.announced :])
@@ -174,14 +109,10 @@ class FlatCache:
         self.counters.withdrawn_blocks += count
         self.version += 1
 
-    def is_broken(self, lease: FlatLease) -> bool:
-        """Whether the lease holds a block that was withdrawn. O(1) while none is held by anybody,
-        else O(blocks of the lease)."""
-        withdrawn = self.stored.withdrawn
-        return bool(withdrawn) and not withdrawn.isdisjoint(lease.held)
-
-    def publish(self, lease: FlatLease, run: bytes, blocks: array[int]) -> array[int]:
-        """Hand computed full blocks over. See `PrefixIndex.publish`.
+    def publish(
+        self, lease: FlatLease, run: bytes, blocks: array[int], payload: bytes = b""
+    ) -> array[int]:
+        """Hand computed full blocks over; the ``payload`` is not kept. See `PrefixIndex.publish`.
 
         The blocks returned are fewer where another request has the rest in flight: that may yet be
         withdrawn, and until then the rest stays the caller's. The blocks of a lease that began

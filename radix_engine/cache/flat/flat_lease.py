@@ -62,6 +62,11 @@ class FlatLease:
         self.epoch = epoch
         self.released = False
 
+    @property
+    def in_flight_tokens(self) -> int:
+        """The last of these: announced, and not computed yet."""
+        return self.announced * self.block_size
+
     def blocks(self) -> array[int]:
         """The leased blocks, first token first; none after the release. Cost: one copy."""
         return self.held[:]

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from server.http.errors import ApiError
+from server.http.model_names import ModelNames
 from server.http.openai.fields import SharedFields
 from server.outputs import MAX_ANSWERS, MAX_LENGTH_PENALTY
 
@@ -42,9 +43,9 @@ class BeamFields(SharedFields):
         "better.",
     )
 
-    def check(self, served: str) -> None:
+    def check(self, names: ModelNames) -> None:
         """As in `SharedFields`, and that the fields go together."""
-        super().check(served)
+        super().check(names)
         answers = self.n or 1
         if self.best_of is not None and not self.use_beam_search and self.best_of != answers:
             raise ApiError(
@@ -82,7 +83,12 @@ class BeamFields(SharedFields):
             "frequency_penalty": self.frequency_penalty not in (None, 0),
             "logit_bias": bool(self.logit_bias),
             "ignore_eos": bool(self.ignore_eos),
+            "min_tokens": bool(self.min_tokens),
+            "stop_token_ids": bool(self.stop_token_ids),
         }
+        constraint = self.constraint()
+        if constraint is not None:
+            clashes[constraint.param] = True
         for name, clash in clashes.items():
             if clash:
                 raise not_with_beams(name)

@@ -12,6 +12,7 @@ from server.http.endpoint import Endpoint, Head
 from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import ApiError
 from server.http.job import Context, Job
+from server.http.model_names import ModelNames
 from server.http.openai.beam_fields import BeamFields, not_with_beams
 from server.http.openai.fields import MAX_TOKENS_LIMIT
 from server.http.openai.logprobs import TextLogprobs
@@ -111,9 +112,9 @@ class CompletionRequest(BeamFields):
     def _false_is_none(cls, value: object) -> object:
         return None if value is False else value
 
-    def check(self, served: str) -> None:
+    def check(self, names: ModelNames) -> None:
         """As in `BeamFields`, and that the fields go together."""
-        super().check(served)
+        super().check(names)
         if self.use_beam_search and self.logprobs is not None:
             raise not_with_beams("logprobs")
         if self.max_tokens == 0 and (self.use_beam_search or not self.echo):
@@ -130,7 +131,7 @@ class CompletionRequest(BeamFields):
 def _prepare(body: bytes, context: Context) -> Job:
     engine = context.engine
     fields = parse(body, CompletionRequest)
-    fields.check(engine.info.model)
+    fields.check(context.names)
     answers = fields.n or 1
     if len(fields.prompt) * answers > MAX_PROMPTS:
         raise ApiError(
@@ -141,11 +142,12 @@ def _prepare(body: bytes, context: Context) -> Job:
             code="invalid_value",
         )
     beams = bool(fields.use_beam_search)
-    limit = fields.max_tokens
+    caching = fields.caching(context)
+    most = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
     return Job(
         prompts=[_ids(prompt, engine) for prompt in fields.prompt],
         params=GenerationParams(
-            max_tokens=DEFAULT_MAX_TOKENS if limit is None else limit,
+            max_tokens=most,
             sampling=None if beams else fields.sampling(engine.info.sampling),
             stop=fields.stop,
             n=answers,
@@ -156,12 +158,18 @@ def _prepare(body: bytes, context: Context) -> Job:
             priority=fields.priority or 0,
             timeout_s=fields.timeout_s,
             ignore_eos=bool(fields.ignore_eos),
+            skip_special_tokens=fields.skip_special_tokens is not False,
             logprobs=fields.logprobs,
             prompt_logprobs=fields.logprobs if fields.echo else None,
+            namespace=caching.namespace,
+            cache_mode=caching.mode,
+            retain=caching.retain,
+            session=caching.session,
+            **fields.answer_params(most, ignore_eos=fields.ignore_eos),
         ),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
-        ignored=fields.ignored(),
+        ignored=(*fields.ignored(), *caching.ignored),
         echo=[_shown(prompt, engine) for prompt in fields.prompt] if fields.echo else (),
     )
 
@@ -182,7 +190,8 @@ class TextChoice:
         self._prompt = job.prompts[index // job.params.n]
         self._echo = job.echo[index // job.params.n] if job.echo else ""
         self._has_begun = False
-        self._logprobs = None if job.params.logprobs is None else TextLogprobs(text)
+        shows_special = not job.params.skip_special_tokens
+        self._logprobs = None if job.params.logprobs is None else TextLogprobs(text, shows_special)
 
     def whole(self, answer: Completion) -> dict[str, Any]:
         """All of it at once."""
@@ -209,6 +218,7 @@ class TextChoice:
             "text": echo + piece.text,
             "logprobs": logprobs,
             "finish_reason": finish_reason,
+            "stop_reason": piece.stop_reason,
         }
 
 
@@ -217,7 +227,7 @@ def _reply(job: Job, text: TextLike, head: Head) -> OpenAIReply:
 
 
 COMPLETIONS = Endpoint(
-    id_prefix="cmpl",
+    id_prefix="cmpl-",
     prompt_field="prompt",
     prepare=_prepare,
     reply=_reply,

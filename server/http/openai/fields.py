@@ -16,7 +16,9 @@ from radix_engine.model.sampling_params import (
     MIN_REPETITION_PENALTY,
     SamplingParams,
 )
-from server.http.errors import ApiError
+from server.http.cache_fields import CacheFields
+from server.http.model_names import ModelNames
+from server.http.openai.answer_fields import AnswerFields
 from server.http.openai.unsupported import NEUTRAL, refuse_unsupported
 from server.outputs import MAX_ANSWERS, MAX_PRIORITY
 
@@ -91,7 +93,7 @@ def _logit_bias(value: object) -> dict[int, float]:
         if type(bias) not in (int, float) or not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
             raise ValueError(
                 f"logit_bias[{token!r}] must be a number from -{MAX_LOGIT_BIAS:g} to "
-                f"{MAX_LOGIT_BIAS:g}, but {str(bias)[:60]} was sent."
+                f"{MAX_LOGIT_BIAS:g}, but {repr(bias)[:60]} was sent."
             )
     return {int(token): bias for token, bias in value.items()}
 
@@ -130,7 +132,7 @@ class StreamOptions(BaseModel):
     )
 
 
-class SharedFields(BaseModel):
+class SharedFields(AnswerFields, CacheFields):
     """What /v1/completions and /v1/chat/completions have in common."""
 
     model_config = _STRICT
@@ -240,6 +242,11 @@ class SharedFields(BaseModel):
         description="true: go on past the model's end-of-text tokens, up to max_tokens; for "
         "measurements. Default false.",
     )
+    skip_special_tokens: bool | None = Field(
+        None,
+        description="false: the answer's text shows the model's special tokens too, but for the "
+        "one that ends it. Default true.",
+    )
     timeout_s: float | None = Field(
         None,
         gt=0,
@@ -263,23 +270,17 @@ class SharedFields(BaseModel):
         """Whether a stream ends with a usage chunk of its own."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
-    def check(self, served: str) -> None:
+    def check(self, names: ModelNames) -> None:
         """Raise ApiError for another model's name (404) or an unsupported field (400)."""
-        if self.model and self.model != served:
-            raise ApiError(
-                404,
-                f"This server serves {served!r}, not {self.model[:200]!r}. Send that name as "
-                "model, or leave model out.",
-                param="model",
-                code="model_not_found",
-            )
+        names.check(self.model)
         refuse_unsupported(self.model_extra or {})
 
     def ignored(self) -> tuple[str, ...]:
         """Names of the fields that were sent and have no effect."""
         nested = (self.stream_options.model_extra or {}) if self.stream_options else {}
         names = [name for name in self.model_extra or {} if name not in NEUTRAL]
-        return (*names, *(f"stream_options.{name}" for name in nested))
+        nested_names = [f"stream_options.{name}" for name in nested]
+        return (*names, *nested_names, *self.ignored_inside())
 
 
 def ignored_header(names: Iterable[str]) -> dict[str, str]:

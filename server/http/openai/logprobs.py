@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from radix_engine.model.logprobs import TokenLogprob
+from radix_engine.model.token_logprob import TokenLogprob
 from server.http.engine_like import TextLike
 from server.outputs import PromptLogprobs
 
@@ -31,10 +31,12 @@ def _looks(token: int, logprob: float, text: TextLike) -> dict[str, Any]:
 
 class TextLogprobs:
     """As in the choices of a completion, for one choice. ``text_offset``, where a token begins in
-    the choice's text, goes on from piece to piece."""
+    the choice's text, goes on from piece to piece. ``shows_special``: the text has the special
+    tokens, but for the one that ends it."""
 
-    def __init__(self, text: TextLike) -> None:
+    def __init__(self, text: TextLike, shows_special: bool = False) -> None:
         self._text = text
+        self._shows_special = shows_special
         self._begun = 0  # characters so far
 
     def of(
@@ -58,8 +60,9 @@ class TextLogprobs:
     ) -> tuple[str, float | None, dict[str, float] | None, int]:
         looks = self._text.token_text(token)
         offset = self._place(looks.data)
-        # A special token is not shown, but in an echo that has it.
-        if not looks.special or (looks.text and echoed.startswith(looks.text, self._begun)):
+        # A special token is shown only on request, and in an echo that has it.
+        is_shown = self._shows_special or not looks.special
+        if is_shown or (looks.text and echoed.startswith(looks.text, self._begun)):
             self._begun += sum(byte >> 6 != _CONTINUES for byte in looks.data)
         if entry is None:
             return looks.text, None, None, offset

@@ -11,6 +11,7 @@ from server.http.engine_like import TextLike
 from server.http.errors import ApiError
 from server.http.job import Job
 from server.http.sse import DONE, event
+from server.http.usage import prompt_details, retention_of
 from server.outputs import Completion, Output, Usage
 
 
@@ -72,10 +73,11 @@ class OpenAIReply:
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Token counts in OpenAI's form; ``cached_tokens`` is always there, 0 on a miss."""
+    """Token counts in OpenAI's form; what was cached, and why no more, is always there."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": prompt_details(usage),
+        **retention_of(usage),
     }

@@ -21,6 +21,7 @@ _ELSEWHERE = MappingProxyType(
             ("best_of", "early_stopping", "echo", "length_penalty", "use_beam_search"),
             "/v1/completions",
         ),
+        "tool_choice": "/v1/chat/completions",
         "top_logprobs": "/v1/chat/completions",
     }
 )
@@ -34,10 +35,7 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "function_call": ("auto", "none"),
         "functions": ([],),
         "length_penalty": (1, 1.0),
-        "min_tokens": (0,),
         "modalities": (["text"],),
-        "response_format": ({"type": "text"},),
-        "stop_token_ids": ([],),
         "suffix": ("",),
         "tool_choice": ("auto", "none"),
         "top_logprobs": (0,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radix_engine.cache.flat import FlatCache, FlatLease, FlatMatch, flat_cache
+from radix_engine.cache.flat import FlatCache, FlatLease, FlatMatch, flat_reads
 from radix_engine.cache.flat.block_key import HashName
 from radix_engine.cache.interface import PrefixIndex, StaleMatch
 from radix_engine.cache.mode import CacheMode
@@ -193,7 +193,7 @@ def test_a_lease_goes_on_where_its_match_ended() -> None:
 
 def test_a_collision_serves_anothers_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Documented: keys are compared, not tokens. Only the hash stands between two prompts."""
-    monkeypatch.setattr(flat_cache, "digest_function", lambda name: lambda data: b"same")
+    monkeypatch.setattr(flat_reads, "digest_function", lambda name: lambda data: b"same")
     cache = FlatCache(8)
     blocks = store(cache, ids(16))
     match = cache.match(pack(ids(17, 1)))
@@ -204,7 +204,7 @@ def test_a_collision_serves_anothers_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_books_stay_right_under_collisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flat_cache, "digest_function", lambda name: lambda data: b"same")
+    monkeypatch.setattr(flat_reads, "digest_function", lambda name: lambda data: b"same")
     cache = FlatCache(8)
     lease = lease_of(cache, ids(64))
     table = cache.publish(lease, *rest(cache, lease, ids(64)))
