@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from radix_engine.model.sampling_params import SamplingParams
+from server.constraint import Constraint
 from server.errors import RequestRefused
 from server.options import EngineOptions
 from server.outputs import Completion, EngineInfo, GenerationParams, Output, Usage
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Completion",
+    "Constraint",
     "Engine",
     "EngineInfo",
     "EngineOptions",

@@ -83,6 +83,7 @@ def http_settings(options: ServerOptions) -> HttpSettings:
         hosts=() if options.host in _ANY_ADDRESS else (options.host,),
         keys=None if options.api_key_file is None else KeyRing(options.api_key_file),
         head_noise=head_noise(options.strip_head_noise),
+        model_aliases=options.model_aliases,
     )
 
 

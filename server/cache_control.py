@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from radix_engine.cache import ALL, Everything, PrefixCache
+from radix_engine.cache import ALL, Branch, Everything, Namespace, PrefixCache, branch_after
 from scheduler import Request
 from server.after_prompt import AfterPrompt
 from server.errors import RequestRefused
@@ -33,6 +33,7 @@ class CacheControl:
 
     def __init__(self, cache: PrefixCache | None, between_steps: BetweenSteps) -> None:
         self._call = between_steps
+        self._cache = cache
         self._retained = None if cache is None else RetainedPrefixes(cache)
         self._public = None if cache is None else PublicPrefixes(cache)
         self._sessions = Sessions()
@@ -82,6 +83,14 @@ class CacheControl:
     def num_sessions(self) -> int:
         """How many sessions are known. Never blocks."""
         return len(self._sessions)
+
+    def branch_after(self, run: bytes, namespace: Namespace, position: int) -> Branch | None:
+        """How the stored branch goes on that a packed prompt has left near a token; see the
+        function of that name."""
+        cache = self._cache
+        if cache is None:
+            return None
+        return self._call(lambda: branch_after(cache, run, namespace, position))
 
     def _needs(self, register: T | None) -> T:
         if register is None:

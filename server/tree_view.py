@@ -39,7 +39,7 @@ def tree_view(
                 "locks": node.locks,
                 "hits": node.hits,
                 "idle_s": round(node.idle_s, 3),
-                "text": _shortened(decode(node.head), more=node.tokens > len(node.head)),
+                "text": shortened(decode(node.head), more=node.tokens > len(node.head)),
             }
             for node in nodes
         ],
@@ -58,7 +58,8 @@ def _namespace(node: NodeDump) -> dict[str, object] | None:
     }
 
 
-def _shortened(text: str, *, more: bool) -> str:
+def shortened(text: str, *, more: bool) -> str:
+    """The beginning of a text, with an ellipsis where there is more."""
     if len(text) > TEXT_LIMIT:
         text, more = text[:TEXT_LIMIT], True
     return text + "\N{HORIZONTAL ELLIPSIS}" if more else text

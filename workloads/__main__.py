@@ -11,12 +11,15 @@ from workloads.agents.bench import bench_agent
 from workloads.cpu import options as cpu_options
 from workloads.cpu.bench import bench_cpu
 from workloads.gpu import check, offline
+from workloads.http import path_bench as bench_http
 from workloads.own_server import ending_on_signals
 from workloads.results import folder_problem
 from workloads.scheduling import bench as bench_scheduler
 from workloads.simulation import measure_steps
 from workloads.simulation import options as sim_options
 from workloads.simulation.orders import simulate_orders
+from workloads.simulation.serial_command import simulate_serial
+from workloads.simulation.serial_options import resolve_serial
 from workloads.tree import bench as bench_tree
 
 
@@ -33,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     cpu = cpu_options.add_parser(commands)
     bench_tree.add_parser(commands)
     bench_scheduler.add_parser(commands)
+    bench_http.add_parser(commands)
     simulation = sim_options.add_parser(commands)
     measure_steps.add_parser(commands)
     check.add_parser(commands)
@@ -51,6 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
                 return bench_tree.bench_tree(args.output, args.leaves, args.seconds)
             if args.command == bench_scheduler.NAME:
                 return bench_scheduler.bench_scheduler(args.output, args.waiting)
+            if args.command == bench_http.NAME:
+                return bench_http.bench_http(args.output, args.rounds, args.seconds)
+            if args.command == sim_options.NAME and args.serial:
+                return simulate_serial(resolve_serial(args, simulation))
             if args.command == sim_options.NAME:
                 return simulate_orders(sim_options.resolve(args, simulation))
             if args.command == measure_steps.NAME:

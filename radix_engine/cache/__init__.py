@@ -13,6 +13,7 @@ model.
 """
 
 from radix_engine.cache.block_pool import BlockPool, OwnershipError
+from radix_engine.cache.branch import Branch, branch_after
 from radix_engine.cache.dump import NodeDump, dump
 from radix_engine.cache.event_json import from_json, to_json
 from radix_engine.cache.events import (
@@ -26,6 +27,7 @@ from radix_engine.cache.events import (
     Stored,
 )
 from radix_engine.cache.eviction import RULES, EvictionRule
+from radix_engine.cache.explanation import Explanation, explain_prompt
 from radix_engine.cache.interface import (
     CacheCounters,
     LeaseView,
@@ -36,6 +38,8 @@ from radix_engine.cache.interface import (
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import DEFAULT, Namespace
+from radix_engine.cache.outline import Fold, Outline, Sighting, outline
+from radix_engine.cache.parting import Parting, Segment
 from radix_engine.cache.payload import MISSING_PAYLOAD
 from radix_engine.cache.payload_reading import first_known
 from radix_engine.cache.prefix_cache import PrefixCache
@@ -51,6 +55,7 @@ __all__ = [
     "RULES",
     "TOKEN_BYTES",
     "BlockPool",
+    "Branch",
     "CacheCounters",
     "CacheMode",
     "Cause",
@@ -59,6 +64,8 @@ __all__ = [
     "EventsLost",
     "EvictionRule",
     "Everything",
+    "Explanation",
+    "Fold",
     "Lease",
     "LeaseView",
     "Match",
@@ -66,20 +73,27 @@ __all__ = [
     "MatchView",
     "Namespace",
     "NodeDump",
+    "Outline",
     "OwnershipError",
+    "Parting",
     "PrefixCache",
     "PrefixIndex",
     "Reason",
     "Removed",
     "Retention",
     "RetentionRefused",
+    "Segment",
+    "Sighting",
     "Snapshot",
     "StaleMatch",
     "Stored",
     "TreeMirror",
+    "branch_after",
     "dump",
+    "explain_prompt",
     "first_known",
     "from_json",
+    "outline",
     "pack",
     "to_json",
     "token_array",

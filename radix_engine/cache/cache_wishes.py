@@ -5,6 +5,7 @@ from __future__ import annotations
 from radix_engine.cache.cache_state import CacheState
 from radix_engine.cache.event_hub import EventHub
 from radix_engine.cache.events import EventStream, Everything, Snapshot
+from radix_engine.cache.lease import Lease
 from radix_engine.cache.namespace import DEFAULT, Namespace
 from radix_engine.cache.public_paths import PublicPaths
 from radix_engine.cache.retention import Retention
@@ -46,6 +47,12 @@ class CacheWishes(CacheState):
     def release_retention(self, retention: Retention) -> None:
         """End a retention before its time; again is a no-op."""
         self.retentions.release(retention)
+
+    def note_tool_call(self, lease: Lease) -> None:
+        """The reply of a request calls a tool, so that its branch may be called again soon: told
+        before its lease is released, or after. What an eviction rule may go by. Cost: that of
+        moving a leaf."""
+        self._tree.leaves.rule.called_tool(lease, self._tree.clock())
 
     def mark_public(self, tokens: bytes, namespace: Namespace = DEFAULT) -> None:
         """An operator declares this prefix, in whole blocks, shared by all namespaces of the same

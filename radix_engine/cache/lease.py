@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import Namespace
@@ -44,13 +44,14 @@ class Lease:
 
     The path ends at ``node``. Publishing moves the end further down; release gives the path back,
     once. The last ``in_flight_tokens`` are announced and not yet computed. ``root``: the tree it
-    was taken from.
+    was taken from. ``note`` belongs to the eviction rule.
     """
 
     __slots__ = (
         "in_flight_tokens",
         "namespace",
         "node",
+        "note",
         "num_tokens",
         "priority",
         "public_tokens",
@@ -74,6 +75,7 @@ class Lease:
         self.public_tokens = public_tokens
         self.priority = priority
         self.in_flight_tokens = 0
+        self.note: Any = None
         self.released = False
 
     def blocks(self) -> array[int]:

@@ -6,6 +6,7 @@ from radix_engine.cache.block_pool import OwnershipError
 from radix_engine.cache.interface import StaleMatch
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.node import Node, first_block
+from radix_engine.cache.token_run import TOKEN_BYTES
 from radix_engine.cache.tree import Tree
 
 
@@ -24,12 +25,15 @@ def take(tree: Tree, match: Match, priority: int) -> Lease:
     splits."""
     if match.version != tree.version:
         raise StaleMatch(f"match of version {match.version}, the tree is at {tree.version}")
-    end = match.node
+    seen, end = match.seen_node, match.node
+    reach = seen.start + match.seen_bytes // TOKEN_BYTES
     if match.inside_bytes < len(end.run):
         end = tree.split(end, match.inside_bytes)
         tree.version += 1
     while not end.run and end.parent is not None:
         end = end.parent  # a lease that covers nothing of a namespace does not hold on to it
+    if reach <= end.end:
+        seen = end  # what was known ends here, where the edge has just been cut
     if tree.is_leaf(end):
         tree.leaves.discard(end)
     top: Node | None = None
@@ -42,8 +46,9 @@ def take(tree: Tree, match: Match, priority: int) -> Lease:
         node = parent
     if top is not None:
         tree.evictable -= (end.end - top.start) // tree.block_size
-    tree.leaves.rule.accessed(end, priority, tree.clock())
-    return Lease(end, tree.root, end.end, match.namespace, match.public_tokens, priority)
+    lease = Lease(end, tree.root, end.end, match.namespace, match.public_tokens, priority)
+    tree.leaves.rule.begun(lease, seen, reach, tree.clock())
+    return lease
 
 
 def take_again(tree: Tree, lease: Lease) -> Lease:
@@ -56,8 +61,7 @@ def take_again(tree: Tree, lease: Lease) -> Lease:
         node.pins += 1
         node.hits += 1
         node = node.parent
-    tree.leaves.rule.accessed(lease.node, lease.priority, tree.clock())
-    return Lease(
+    branch = Lease(
         lease.node,
         lease.root,
         lease.num_tokens,
@@ -65,6 +69,8 @@ def take_again(tree: Tree, lease: Lease) -> Lease:
         lease.public_tokens,
         lease.priority,
     )
+    tree.leaves.rule.forked(branch, lease, tree.clock())
+    return branch
 
 
 def sole_tokens(lease: Lease) -> int:
@@ -84,6 +90,7 @@ def give_back(tree: Tree, lease: Lease) -> None:
     if end.pins == 1 and isinstance(end.run, bytearray):
         end.run = bytes(end.run)
     if end is tree.root:
+        tree.leaves.rule.ended(lease, tree.clock())
         return
     tick, now, size = tree.next_tick(), tree.clock(), tree.block_size
     # The blocks of the path by the tick they had, for the order of all blocks by last use.
@@ -105,13 +112,14 @@ def give_back(tree: Tree, lease: Lease) -> None:
             parent.hot = node
         node = parent
     if node is not tree.root:
+        tree.leaves.rule.ended(lease, now)
         _drop_unpinned(tree, end)
         return
     groups.append((last, group_end // size))
     tree.curve.touch(groups, tick, end.end // size)
     if top is not None:
         tree.evictable += (end.end - top.start) // size
-    tree.leaves.rule.ended(end, now)
+    tree.leaves.rule.ended(lease, now)
     if tree.is_leaf(end):
         tree.leaves.add(end, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 from radix_engine.cache.block_hash import HASH_BYTES
 from radix_engine.cache.child_order import ChildOrder
@@ -27,17 +28,19 @@ class Node:
     ``start``: tokens before the run. ``pins``: the leases that end at this node or below.
     ``stored_children``: the children that hold blocks (a namespace: whose children do). ``tick``
     orders the ends of accesses (the cache's own counter; 0 before the first one has ended);
-    ``last_used`` is the same in seconds. ``hits``: the leases that were served through this node.
+    ``last_used`` is the same in seconds, and ``born`` is when it was stored. ``hits``: the leases
+    that were served through this node.
     ``hot``: the child that was used last. ``order`` and ``in_flight_order``: where there are many,
-    the children to copy rows from, and those whose first block is in flight. ``rank``, ``older``
-    and ``newer`` belong to the eviction rule, ``spared`` to the index of leaves, ``older_ghost``
-    and ``newer_ghost`` to the ghosts, ``retained`` (how many retentions cover it) to the
-    retentions. ``payload``: 4 bytes a token that go with the run, ``hashes``: 32 bytes a block for
-    events, both empty where unused.
+    the children to copy rows from, and those whose first block is in flight. ``rank``, ``place``,
+    ``older`` and ``newer`` belong to the eviction rule, ``spared`` to the index of leaves,
+    ``older_ghost`` and ``newer_ghost`` to the ghosts, ``retained`` (how many retentions cover it)
+    to the retentions. ``payload``: 4 bytes a token that go with the run, ``hashes``: 32 bytes a
+    block for events, both empty where unused.
     """
 
     __slots__ = (
         "blocks",
+        "born",
         "cause",
         "children",
         "hashes",
@@ -55,6 +58,7 @@ class Node:
         "parent",
         "payload",
         "pins",
+        "place",
         "rank",
         "retained",
         "run",
@@ -80,8 +84,10 @@ class Node:
         self.in_flight = 0
         self.tick = 0
         self.last_used = 0.0
+        self.born = 0.0
         self.hits = 0
         self.rank = 0
+        self.place: Any = None
         self.cause: Cause | None = None  # of the first block of the ghost part
         self.older: Node | None = None
         self.newer: Node | None = None
@@ -145,6 +151,7 @@ def split(node: Node, at_bytes: int, block_bytes: int) -> Node:
     upper = Node(bytes(node.run[:at_bytes]), node.blocks[:cut], parent, node.start)
     upper.pins, upper.tick, upper.last_used = node.pins, node.tick, node.last_used
     upper.hits, upper.rank, upper.retained = node.hits, node.rank, node.retained
+    upper.born = node.born
     if cut > len(node.blocks) - node.in_flight:  # else it has no ghost part, nor had one
         upper.cause = node.cause
     parent.children[bytes(node.run[:block_bytes])] = upper

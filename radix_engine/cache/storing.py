@@ -167,6 +167,7 @@ class _Store:
             node.cause = None
         if emptied:
             node.hits = node.rank = 0  # for the eviction rule it is a new one
+            node.born = tree.clock()
             tree.child_stored(node)
         if not self.in_flight:
             _computed(tree, self.lease, node, first)
@@ -219,7 +220,7 @@ def _cover(tree: Tree, lease: Lease, end: Node, tokens: int) -> None:
     lease.node = end
     lease.num_tokens += tokens
     tree.version += 1
-    tree.leaves.rule.accessed(end, lease.priority, tree.clock())
+    tree.leaves.rule.stored(lease, tree.clock())
     if lease.root is not tree.root and lease.root not in tree.detached:
         tree.detached.append(lease.root)
 

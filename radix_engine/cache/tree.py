@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from radix_engine.cache.block_pool import BlockPool
 from radix_engine.cache.child_order import FEW, ChildOrder
@@ -58,6 +59,7 @@ class Tree:
         self.detached: list[Node] = []
         self.leaves = LeafIndex(rule, by_age=by_age)
         self.curve = ReuseCurve([max(1, int(num_blocks * share)) for share in CURVE_SHARES])
+        rule.attach(partial(self.curve.hit_tokens.__getitem__, CURVE_SHARES.index(1.0)), num_blocks)
         self.ghosts = Ghosts(
             ghost_blocks, self.block_bytes, self.curve.forget, self.destroy, self._find_ghosts
         )
@@ -106,6 +108,7 @@ class Tree:
         """A new node with blocks below ``parent``, which has no child that begins like it."""
         child = Node(run, blocks, parent, parent.end)
         child.in_flight = in_flight
+        child.born = self.clock()
         parent.children[run[: self.block_bytes]] = child
         self.child_stored(child)
         return child

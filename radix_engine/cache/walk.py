@@ -75,7 +75,7 @@ def find(
     ):
         start = _still_there(tree, near, shared_tokens)
     if start is None:
-        node, inside, at = _known(tree, tokens, namespace, public_bytes)
+        node, inside, at = known(tree, tokens, namespace, public_bytes)
     else:
         node, inside, at = descend(start, tokens, start.end * TOKEN_BYTES, block_bytes)
     seen, seen_bytes = node, inside
@@ -152,7 +152,7 @@ def _still_there(tree: Tree, near: Match, shared_tokens: int) -> Node | None:
     return node if top is tree.root else None
 
 
-def _known(
+def known(
     tree: Tree, tokens: bytes, namespace: Namespace, public_bytes: int
 ) -> tuple[Node, int, int]:
     """How far the prompt's tokens are known in its namespace, along the public path first."""

@@ -79,6 +79,16 @@ HTTP = (
         word="SIZE",
     ),
     Option(
+        "model_alias",
+        "HTTP",
+        some_text,
+        "another name that requests may give for the model, in which * is any characters, such as "
+        "claude-*; may be given several times",
+        otherwise="none: only its own name",
+        word="NAME",
+        is_list=True,
+    ),
+    Option(
         "strip_head_noise",
         "HTTP",
         some_text,

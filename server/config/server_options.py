@@ -27,6 +27,7 @@ class ServerOptions:
     cors_origins: tuple[str, ...]
     request_timeout_s: float | None
     max_body_bytes: int
+    model_aliases: tuple[str, ...]
     strip_head_noise: str | None
     wedged_after_s: float
     log_format: LogFormat
@@ -59,6 +60,7 @@ def make_options(settings: Mapping[str, Setting], warnings: tuple[str, ...]) -> 
         cors_origins=values["cors_origin"],
         request_timeout_s=values["request_timeout"],
         max_body_bytes=values["max_body_size"],
+        model_aliases=values["model_alias"],
         strip_head_noise=values["strip_head_noise"],
         wedged_after_s=values["wedged_after"],
         log_format=values["log_format"],

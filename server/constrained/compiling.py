@@ -20,7 +20,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 CPU_SECONDS = 3.0  # for one grammar; the largest that people have take a tenth of that
-_ADDRESS_SPACE_BYTES = 4 << 30
+_ADDRESS_SPACE_BYTES = 2 << 30
 # A chain of references takes up to 30 kB of stack a link, and the longest text has 2,000.
 _STACK_BYTES = 512 << 20
 _LENGTH_BYTES = 8
@@ -50,8 +50,7 @@ def compile_grammar(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
     found: list[LLMatcher] = []
 
     def compile_it() -> None:
-        # No more than a grammar's first 50,000 states, at 1 to 2 kB each, are kept.
-        limits = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+        limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
         if not matcher.is_error():
             matcher.compute_bitmask()

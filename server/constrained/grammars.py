@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLTokenizer
 from tokenizers import Tokenizer
 
 from server.constrained.compiling import compile_grammar, make_tokenizer
@@ -16,12 +17,13 @@ from server.constrained.grammar_text import (
     grammar_of,
     plain_words,
 )
-from server.constrained.matcher import Matcher
-from server.constrained.trial import Trial
+from server.constrained.matcher import Grammar, Matcher
+from server.constrained.trial import Trial, TrialBusy
 from server.constraint import Constraint
 from server.errors import RequestRefused
 
 MAX_KEPT = 32
+MAX_SECONDS = 1.0  # of all that are kept: some 150 MB
 
 _NAMES = {"json_schema": "schema", "regex": "regular expression", "lark": "grammar"}
 _REMEDIES = {
@@ -31,20 +33,12 @@ _REMEDIES = {
 }
 
 
-@dataclass(slots=True)
-class _Grammar:
-    """What became of a constraint: a matcher at its beginning, or why there is none."""
-
-    matcher: LLMatcher | None = None
-    problem: str | None = None
-
-
 class Grammars:
     """Makes matchers for a model with ``vocabulary`` tokens, of which ``end_tokens`` end an answer.
 
     Thread-safe. A new constraint takes some milliseconds, the very first one half a second, so no
     call belongs on the engine's thread or an event loop. The last 32 are kept, also those that
-    cannot be used.
+    cannot be used, but not those that have grown large.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, end_tokens: frozenset[int]) -> None:
@@ -53,7 +47,7 @@ class Grammars:
         self._end_tokens = sorted(end_tokens)
         added = tokenizer.get_added_tokens_decoder().values()
         self._marks = [each.content for each in added if each.content]
-        self._kept: OrderedDict[Constraint, _Grammar] = OrderedDict()
+        self._kept: OrderedDict[Constraint, Grammar] = OrderedDict()
         self._lock = threading.Lock()  # of what is kept
         self._starting = threading.Lock()
         self._view: LLTokenizer | None = None
@@ -69,16 +63,12 @@ class Grammars:
     def matcher(self, constraint: Constraint) -> Matcher:
         """A matcher for one answer. Raises RequestRefused as ``check``."""
         grammar = self._grammar(constraint)
-        if grammar.matcher is None or grammar.problem is not None:
+        beginning = grammar.matcher
+        if beginning is None:
             raise _refused(constraint, grammar.problem or "")
-
-        def explain(problem: str) -> str:
-            # Whoever asks for it again is refused before it costs anything.
-            grammar.problem = plain_words(constraint, problem)
-            return grammar.problem
-
         assert self._view is not None
-        return Matcher(grammar.matcher.deep_copy(), self._view.vocab_size, explain)
+        explain = partial(plain_words, constraint)
+        return Matcher(grammar, beginning, self._view.vocab_size, explain)
 
     def close(self) -> None:
         """Compile nothing any more."""
@@ -87,33 +77,40 @@ class Grammars:
             if self._trial is not None:
                 self._trial.close()
 
-    def _grammar(self, constraint: Constraint) -> _Grammar:
+    def _grammar(self, constraint: Constraint) -> Grammar:
         with self._lock:
             known = self._kept.get(constraint)
-            if known is not None:
+            if known is not None and (known.matcher is None or known.seconds <= MAX_SECONDS / 2):
                 self._kept.move_to_end(constraint)
                 return known
+            self._kept.pop(constraint, None)
         grammar = self._compiled(constraint)
         with self._lock:
             # Another thread may have been faster.
             grammar = self._kept.setdefault(constraint, grammar)
-            while len(self._kept) > MAX_KEPT:
+            while len(self._kept) > MAX_KEPT or self._seconds > MAX_SECONDS:
                 self._kept.popitem(last=False)
         return grammar
 
-    def _compiled(self, constraint: Constraint) -> _Grammar:
+    @property
+    def _seconds(self) -> float:
+        return sum(each.seconds for each in self._kept.values() if each.matcher is not None)
+
+    def _compiled(self, constraint: Constraint) -> Grammar:
         try:
             check_size(constraint.source)
             view, trial = self._started(constraint)
             text = grammar_of(_in_lark(constraint, trial), self._marks)
             problem = trial.problem(text)
         except GrammarError as error:
-            return _Grammar(problem=str(error))
+            return Grammar(problem=str(error))
+        except TrialBusy as error:
+            raise _busy(constraint) from error
         except RuntimeError as error:
             raise _shutting_down() from error
         if problem:
-            return _Grammar(problem=plain_words(constraint, problem))
-        return _Grammar(compile_grammar(view, text))
+            return Grammar(problem=plain_words(constraint, problem))
+        return Grammar(compile_grammar(view, text))
 
     def _started(self, constraint: Constraint) -> tuple[LLTokenizer, Trial]:
         with self._starting:
@@ -157,6 +154,16 @@ def _unavailable(constraint: Constraint, reason: str) -> RequestRefused:
         "another model",
         param=constraint.param,
         code="unsupported_parameter",
+    )
+
+
+def _busy(constraint: Constraint) -> RequestRefused:
+    return RequestRefused(
+        f"{constraint.param} has to wait: another request's constraint takes long to compile. Try "
+        "again in some seconds",
+        param=constraint.param,
+        code="busy",
+        status=503,
     )
 
 

@@ -25,13 +25,19 @@ from server.constrained.compiling import (
 logger = logging.getLogger(__name__)
 
 _WALL_SECONDS = 30.0  # where the machine is busy with something else
+_WAITING_SECONDS = 2.0  # others' prompts wait for the thread that waits
+_CLOSING_SECONDS = 0.5
+
+
+class TrialBusy(Exception):
+    """Another grammar takes long."""
 
 
 class Trial:
     """Tells what is wrong with a grammar, whatever happens to whoever tries it.
 
     The process is started with the first grammar, and anew after each that ended it; it ends with
-    this one. Thread-safe: one grammar at a time.
+    this one. Thread-safe: one grammar at a time, and others wait two seconds at most.
     """
 
     def __init__(self, definition: str, vocabulary: int, end_tokens: Sequence[int]) -> None:
@@ -48,33 +54,48 @@ class Trial:
 
     def problem(self, grammar: str) -> str:
         """What is wrong with a grammar in Lark: empty where it is good. Blocks: about a
-        millisecond, the first time half a second. Raises RuntimeError once it was closed."""
+        millisecond, the first time half a second. Raises TrialBusy, or RuntimeError once it was
+        closed."""
         return self._ask(COMPILE, grammar)[1]
 
     def close(self) -> None:
-        """End the process."""
-        with self._one:
-            self._closed = True
+        """End the process, whatever it does."""
+        self._closed = True
+        process = self._process
+        if not self._one.acquire(timeout=_CLOSING_SECONDS):
+            if process is not None:
+                process.kill()
+            self._one.acquire()
+        try:
             if self._process is not None:
                 self._end(self._process)
+        finally:
+            self._one.release()
 
     def _ask(self, task: str, grammar: str) -> tuple[str, str]:
-        with self._one:
+        if not self._one.acquire(timeout=_WAITING_SECONDS):
+            raise TrialBusy
+        try:
             if self._closed:
                 raise RuntimeError("no grammars are compiled any more")
-            process = self._running()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                write_message(process.stdin, json.dumps((task, grammar)))
-                ready, _, _ = select.select([process.stdout], [], [], _WALL_SECONDS)
-                reply = read_message(process.stdout) if ready else None
-            except OSError:
-                reply = None
+            reply = self._reply_of(self._running(), json.dumps((task, grammar)))
             if reply is None:
                 return "", self._how_it_ended()
             text, problem = json.loads(reply)
             return text, problem
+        finally:
+            self._one.release()
+
+    def _reply_of(self, process: subprocess.Popen[bytes], request: str) -> str | None:
+        """None: there is none, or none in time."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            write_message(process.stdin, request)
+            ready, _, _ = select.select([process.stdout], [], [], _WALL_SECONDS)
+            return read_message(process.stdout) if ready else None
+        except OSError:
+            return None
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -14,13 +14,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.access import Access
+from server.http.anthropic.errors import ID_HEADER
+from server.http.anthropic.routes import ANTHROPIC_BODIES, anthropic_routes
 from server.http.cache_routes import CACHE_BODIES, cache_routes
 from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
 from server.http.client_id import ECHO
 from server.http.description import add_models, body_of, stream_of
 from server.http.engine_like import EngineLike
-from server.http.errors import ApiError, install_handlers, unexpected
-from server.http.gate import ErrorForm, Gate
+from server.http.error_forms import error_form
+from server.http.errors import install_handlers, unexpected
+from server.http.gate import Gate
 from server.http.generation import respond
 from server.http.health import health_routes
 from server.http.noise import NOISE_HEADER
@@ -40,6 +43,7 @@ logger = logging.getLogger("server.http")
 # What pages of other origins may read of an answer, besides its body.
 _SHOWN_HEADERS = (
     "X-Request-Id",
+    ID_HEADER,
     ECHO,
     "X-Ignored-Fields",
     NOISE_HEADER,
@@ -68,7 +72,8 @@ def create_app(
     # No pages that load scripts from elsewhere; the description itself is at /openapi.json.
     app = _App(
         title="Radix engine",
-        description="An LLM server with a radix-tree prefix cache, in OpenAI's API.",
+        description="An LLM server with a radix-tree prefix cache. It speaks OpenAI's API and "
+        "Anthropic's.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -76,15 +81,16 @@ def create_app(
     )
     app.state.service = service
     app.include_router(_generation_routes(service))
+    app.include_router(anthropic_routes(service))
     app.include_router(operation_routes(service))
     app.include_router(cache_routes(service))
     app.include_router(health_routes(service))
-    install_handlers(app, ", ".join(sorted(app.openapi()["paths"])))
+    install_handlers(app, ", ".join(sorted(app.openapi()["paths"])), error_form)
     access = Access(settings.keys, settings.hosts, settings.cors_origins)
     app.add_middleware(  # the last one is outermost
         Gate,
         access=access,
-        form_of=_error_form,
+        form_of=error_form,
         on_refused=service.metrics.requests.refused,
     )
     app.add_middleware(_Guard, shutdown=shutdown)
@@ -98,11 +104,6 @@ def create_app(
             expose_headers=_SHOWN_HEADERS,
         )
     return app
-
-
-def _error_form(path: str) -> ErrorForm:
-    """In which form a path tells its errors."""
-    return ApiError.body
 
 
 def _generation_routes(service: Service) -> APIRouter:
@@ -154,7 +155,7 @@ def _documented(
     return {
         "openapi_extra": body_of(body),
         "responses": {
-            200: {"model": whole, "content": stream_of(chunk)},
+            200: {"model": whole, "content": stream_of(chunk, ErrorBody)},
             **{
                 status: {"model": ErrorBody, "description": text} for status, text in errors.items()
             },
@@ -166,7 +167,7 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI description, with the models that FastAPI cannot see."""
         models: list[type[BaseModel]] = [CompletionRequest, ChatRequest, ChatCompletionChunk]
-        models += CACHE_BODIES
+        models += [*CACHE_BODIES, *ANTHROPIC_BODIES]
         return add_models(super().openapi(), models)
 
 
@@ -196,4 +197,5 @@ class _Guard:
                 raise
             logger.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
-                await unexpected().response()(scope, receive, send)
+                told = error_form(scope["path"])(unexpected(), None)
+                await told(scope, receive, send)

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails
 
 from server.http.errors import ApiError
+from server.http.json_values import MAX_VALUES, TooManyValues, read_json
 
 _SHOWN_CHARACTERS = 60
 
@@ -39,9 +40,17 @@ def parse(
     ``before`` may change the parsed JSON object, of which nothing is checked yet.
 
     Strict JSON in UTF-8: NaN, Infinity, lone surrogates and nesting beyond 200 levels are refused.
+    Token ids may come as arrays; see `read_json`.
     """
     try:
-        data: Any = from_json(body, allow_inf_nan=False)
+        data = read_json(body)
+    except TooManyValues:
+        raise ApiError(
+            400,
+            f"The body has more than {MAX_VALUES} JSON values besides the token ids of a prompt. "
+            "Send fewer of them, or in several requests.",
+            code="too_many_values",
+        ) from None
     except ValueError as error:
         raise ApiError(
             400,

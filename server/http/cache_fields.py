@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -72,7 +73,11 @@ def _checked(ttl: str) -> str:
     return ttl
 
 
-Ttl = Annotated[str, AfterValidator(_checked)]
+Ttl = Annotated[
+    str,
+    AfterValidator(_checked),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}[smhd]$"}),
+]
 _OPEN = ConfigDict(extra="allow", strict=True)
 
 

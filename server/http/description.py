@@ -20,10 +20,11 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def stream_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The content of a 200 response that is a stream of ``model`` events when asked for."""
-    schema = {"$ref": _REF.format(model=model.__name__)}
-    return {"text/event-stream": {"schema": schema}}
+def stream_of(model: type[BaseModel], error: type[BaseModel] | None = None) -> dict[str, Any]:
+    """The content of a 200 response that is a stream of ``model`` events when asked for. ``error``:
+    what the last event may be in its place."""
+    found = [{"$ref": _REF.format(model=each.__name__)} for each in (model, error) if each]
+    return {"text/event-stream": {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}
 
 
 def add_models(schema: dict[str, Any], models: list[type[BaseModel]]) -> dict[str, Any]:

@@ -26,14 +26,6 @@ class TextLike(Protocol):
     def encode(self, text: str, /) -> Sequence[int]:
         """Token ids of a plain text."""
 
-    def render_chat(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, /
-    ) -> Sequence[int]:
-        """Token ids of a conversation, up to where the assistant's answer begins.
-
-        Raises RequestRefused when the model's chat template cannot express the messages.
-        """
-
     def chat_text(
         self,
         messages: list[dict[str, Any]],
@@ -42,7 +34,7 @@ class TextLike(Protocol):
         *,
         options: ChatOptions = DEFAULT_OPTIONS,
     ) -> str:
-        """The text that ``render_chat`` makes tokens of. Raises RequestRefused likewise."""
+        """The text that ``chat_prompt`` makes tokens of. Raises RequestRefused likewise."""
 
     def chat_prompt(
         self,
@@ -53,8 +45,11 @@ class TextLike(Protocol):
         options: ChatOptions = DEFAULT_OPTIONS,
         namespace: Namespace = DEFAULT,
     ) -> ChatPrompt:
-        """A conversation made ready, as ``render_chat`` does it; answers that were remembered, to
-        prompts of this namespace, have the tokens that they had. Raises RequestRefused likewise."""
+        """A conversation made ready, up to where the assistant's answer begins; answers that were
+        remembered, to prompts of this namespace, have the tokens that they had.
+
+        Raises RequestRefused when the model's chat template cannot express the messages.
+        """
 
     def new_parser(
         self,
@@ -132,6 +127,10 @@ class EngineLike(Protocol):
 
     def tree(self) -> dict[str, Any]:
         """The radix tree, ready for JSON. Blocks for a step."""
+
+    def audit(self) -> list[str]:
+        """Check that every block has exactly one owner; what is wrong, one line each. Blocks for a
+        step."""
 
     def counters(self) -> dict[str, int]:
         """Sums since the start."""

@@ -10,7 +10,15 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from server.http.model_names import ModelNames
-from server.http.schemas import ErrorBody, Freed, ModelCard, ModelList, ServerInfo, Tree
+from server.http.schemas import (
+    Audit,
+    ErrorBody,
+    Freed,
+    ModelCard,
+    ModelList,
+    ServerInfo,
+    Tree,
+)
 from server.http.server_info import server_info
 from server.http.service import Service
 
@@ -59,6 +67,14 @@ def operation_routes(service: Service) -> APIRouter:
     async def tree() -> Response:
         body = await service.between_steps(lambda: json.dumps(service.engine.tree()))
         return Response(body, media_type="application/json")
+
+    @router.get(
+        "/debug/audit",
+        summary="Check that every block has exactly one owner",
+        responses={200: {"model": Audit}, 503: {"model": ErrorBody}},
+    )
+    async def audit() -> Response:
+        return JSONResponse({"problems": await service.between_steps(service.engine.audit)})
 
     @router.post(
         "/flush_cache",

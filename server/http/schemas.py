@@ -273,4 +273,10 @@ class ServerInfo(Exact):
     memory: MemoryInfo
 
 
+class Audit(Exact):
+    """Whether every block of the KV memory has exactly one owner."""
+
+    problems: list[str] = Field(description="What is wrong, one line each; empty: nothing.")
+
+
 Tree = dict[str, Any]

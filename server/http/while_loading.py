@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from fastapi.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from server.http.error_forms import error_form
 from server.http.errors import ApiError
 
 _BACKLOG = 2048
-_RETRY_AFTER = b"5"  # seconds
+_RETRY_AFTER = "5"  # seconds
 
 
 @contextmanager
@@ -48,17 +49,16 @@ def answering_while_loading(bound: socket.socket) -> Iterator[None]:
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     """The application."""
+    loading = _loading()
     if scope["path"] == "/health":
-        status, body = 200, {"status": "ok"}
+        response: Response = JSONResponse({"status": "ok"})
     elif scope["path"] == "/ready":
-        status, body = 503, {"status": "loading", "reason": _loading().message}
+        told = {"status": "loading", "reason": loading.message}
+        response = JSONResponse(told, loading.status, loading.headers)
     else:
-        status, body = 503, _loading().body()
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    if status == 503:
-        headers.append((b"retry-after", _RETRY_AFTER))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+        response = error_form(scope["path"])(loading, None)
+    response.headers["Connection"] = "close"
+    await response(scope, receive, send)
 
 
 def _loading() -> ApiError:
@@ -66,4 +66,5 @@ def _loading() -> ApiError:
         503,
         "The model is being loaded, so no requests are taken yet. Send the request again later.",
         code="loading",
+        headers={"Retry-After": _RETRY_AFTER},
     )

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tqdm import tqdm
 
+from radix_engine.cache import RULES
 from tests.cache.machine import CacheMachine
 
 # Stories of one round; each round has a seed of its own, derived from the one that is printed.
@@ -36,7 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="of the first round (default: drawn, and printed)"
     )
+    parser.add_argument(
+        "--eviction",
+        choices=list(RULES),
+        default=None,
+        help="play with this eviction rule only (default: with all)",
+    )
     values = parser.parse_args(arguments)
+    CacheMachine.only = values.eviction
     seed = secrets.randbits(32) if values.seed is None else values.seed
     logging.getLogger("radix_engine").setLevel(logging.ERROR)  # a second release is part of it
     print(f"seed {seed}")

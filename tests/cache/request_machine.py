@@ -41,12 +41,15 @@ NAMESPACES = st.sampled_from(
 MODES = st.sampled_from(
     [CacheMode.DEFAULT] * 3 + [CacheMode.READ_ONLY, CacheMode.WRITE_ONLY, CacheMode.BYPASS]
 )
-EVICTION = st.sampled_from(["lru", "lru", "lru", "lfu", "slru", "fifo", "priority"])
+EVICTION = st.sampled_from(
+    ["lru", "lru", "lru", "lfu", "slru", "fifo", "priority", "agent", "agent"]
+)
 TTL = 10.0
 
 
 class RequestMachine(RuleBasedStateMachine):
     users = Bundle("users")
+    only: str | None = None  # the one eviction rule to play with; None: all
 
     @initialize(
         size=st.sampled_from([1, 4, 16]),
@@ -57,6 +60,7 @@ class RequestMachine(RuleBasedStateMachine):
     def start(self, size: int, blocks: int, ghosts: int, eviction: str) -> None:
         self.size = size
         self.time = 0.0
+        eviction = self.only or eviction
         self.lru = eviction == "lru"
         self.cache = PrefixCache(
             blocks,
@@ -279,6 +283,10 @@ class RequestMachine(RuleBasedStateMachine):
         keep = max(0, len(user.private) - count)
         self.cache.free(user.private[keep:])
         user.private = user.private[:keep]
+
+    @rule(user=users)
+    def note_tool_call(self, user: User) -> None:
+        self.cache.note_tool_call(user.lease)  # changes nothing but a rule's order
 
     @rule(user=consumes(users))
     def release(self, user: User) -> None:

@@ -5,8 +5,6 @@ from random import Random
 import pytest
 
 from radix_engine.cache import DEFAULT, RULES, Lease, PrefixCache, pack
-from radix_engine.cache.eviction import LruLeaves
-from radix_engine.cache.node import Node
 from tests.cache.naive import NaiveTree
 from tests.cache.requests import Clock, begin, reach, serve
 from tests.cache.trees import assert_sound, hold, ids, lease_of, make_cache, take
@@ -38,7 +36,7 @@ def order(cache: PrefixCache, seeds: list[int]) -> list[int]:
 
 
 def test_an_unknown_rule_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(ValueError, match="one of lru, lfu, slru, fifo, priority, not 'mru'"):
+    with pytest.raises(ValueError, match="one of lru, lfu, slru, fifo, priority, agent, not 'mru'"):
         cache_of("mru")
 
 
@@ -261,40 +259,3 @@ def test_nothing_in_use_is_taken_under_any_rule(rule: str) -> None:
     assert list(lease.blocks()) == blocks
     assert cache.pool.tree_blocks == 4
     assert_sound(cache, [lease])
-
-
-class Told(LruLeaves):
-    """LRU that keeps what it was told, but for the coming and going of leaves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[tuple[str, int, float]] = []
-
-    def accessed(self, end: Node, priority: int, now: float) -> None:
-        self.told.append((f"accessed with {priority}", end.end, now))
-
-    def ended(self, end: Node, now: float) -> None:
-        self.told.append(("ended", end.end, now))
-
-    def removed(self, leaf: Node, now: float) -> None:
-        self.told.append(("removed", leaf.end, now))
-
-
-def test_a_rule_of_ones_own_is_told_of_accesses_ends_and_removals_with_their_times() -> None:
-    clock, rule = Clock(), Told()
-    cache = make_cache(16, SIZE, clock=clock, eviction=rule)
-    lease = cache.lease(cache.match(pack(ids(16, 1))), 2)
-    clock.now = 1.0
-    cache.publish(lease, pack(ids(16, 1)), take(cache, 4))
-    clock.now = 2.0
-    cache.release(lease)
-    clock.now = 3.0
-    cache.evict(1)
-    clock.now = 4.0
-    cache.evict(3)
-    assert rule.told == [
-        ("accessed with 2", 0, 0.0),
-        ("accessed with 2", 16, 1.0),
-        ("ended", 16, 2.0),
-        ("removed", 16, 4.0),
-    ]

@@ -26,6 +26,7 @@ _OTHERS = {
     "request_timeout": ("0.5", "86400"),
     "max_body_size": ("1KiB", "64MiB", "1000000"),
     "wedged_after": ("5", "600"),
+    "model_alias": ("*", "claude-*", "gpt-4o"),
     "strip_head_noise": ("off", "noise.txt"),
 }
 

@@ -17,7 +17,7 @@ from server.constraint import Constraint
 from server.detokenizer import Detokenizer
 from server.token_text import TokenTexts
 from tests.constrained.tokenizers_of_two_kinds import BYTE_END, PIECE_END, pieces
-from tests.constrained.walking import allowed_ids, text_of
+from tests.constrained.walking import allowed_ids, take_all, text_of
 from tests.tiny import VOCAB_SIZE
 
 TEXTS = ["the the ab", '{"\u00e9\U0001f600": 1.5}', "a  b", "<think>the", "a</s>b<|im_end|>c"]
@@ -84,8 +84,7 @@ def test_all_tokens_that_end_an_answer_end_it(tokenizer: Tokenizer) -> None:
     assert allowed_ids(matcher) == {tokenizer.token_to_id("a"), *ends}
     for end in ends:
         fresh = grammars.matcher(Constraint("regex", "a?"))
-        fresh.take(end)
-        assert fresh.problem is None
+        take_all(fresh, [end])
     grammars.close()
 
 

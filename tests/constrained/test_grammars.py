@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from server.constrained import grammars as module
 from server.constrained import matcher as matcher_module
 from server.constrained.grammar_text import grammar_of
-from server.constrained.grammars import MAX_KEPT, Grammars
+from server.constrained.grammars import MAX_KEPT, MAX_SECONDS, Grammars
 from server.constraint import Constraint
 from server.errors import RequestRefused
 from tests.constrained.tokenizers_of_two_kinds import BYTE_END
@@ -104,6 +104,32 @@ def test_the_constraints_used_last_are_kept(
         fresh.check(Constraint("regex", "a1"))
 
 
+def test_a_grammar_that_has_grown_is_compiled_anew_and_makes_room(fresh: Grammars) -> None:
+    constraints = [Constraint("regex", f"a{index}") for index in range(4)]
+    for constraint in constraints:
+        fresh.check(constraint)
+    first, second, third, fourth = fresh._kept.values()
+    first.seconds = 0.51 * MAX_SECONDS
+    fresh.check(constraints[0])
+    assert fresh._kept[constraints[0]] is not first
+    second.seconds, third.seconds, fourth.seconds = (
+        share * MAX_SECONDS for share in (0.2, 0.4, 0.5)
+    )
+    fresh.check(Constraint("regex", "new"))
+    assert constraints[1] not in fresh._kept
+    assert fresh._kept[constraints[3]] is fourth
+
+
+def test_what_answers_take_is_their_grammars(fresh: Grammars) -> None:
+    constraint = Constraint("regex", "[a-z]*")
+    fresh.check(constraint)
+    (grammar,) = fresh._kept.values()
+    take_all(fresh.matcher(constraint), b"abc")
+    once = grammar.seconds
+    take_all(fresh.matcher(constraint), b"abc")
+    assert 0 < once < grammar.seconds < 0.1
+
+
 def test_answers_to_one_constraint_go_their_own_ways(grammars: Grammars) -> None:
     constraint = Constraint("regex", "ab|ac")
     first, second = grammars.matcher(constraint), grammars.matcher(constraint)
@@ -139,13 +165,15 @@ def test_the_end_comes_exactly_where_the_grammar_can_end(grammars: Grammars) -> 
     assert allowed_ids(matcher) == END
 
 
-def test_a_token_that_may_not_come_is_a_problem_for_good(grammars: Grammars) -> None:
-    matcher = grammars.matcher(Constraint("regex", "ab"))
+def test_a_token_that_may_not_come_is_a_problem_of_its_answer_alone(grammars: Grammars) -> None:
+    constraint = Constraint("regex", "ab")
+    matcher = grammars.matcher(constraint)
+    assert ord("x") not in allowed_ids(matcher)
     matcher.take(ord("x"))
-    assert "doesn't satisfy the grammar" in (matcher.problem or "")
-    assert matcher.allowed() is None
+    assert matcher.problem == "token 120 came, which it does not allow"
     matcher.take(ord("a"))
     assert matcher.allowed() is None
+    take_all(grammars.matcher(constraint), b"ab")
 
 
 def test_an_answer_whose_grammar_takes_too_long_is_given_up_and_its_grammar_refused(
@@ -156,9 +184,9 @@ def test_an_answer_whose_grammar_takes_too_long_is_given_up_and_its_grammar_refu
     constraint = Constraint("lark", 'start: s\ns: "a" | s s | s s s | ""', "guided_grammar")
     matcher = fresh.matcher(constraint)
     other = fresh.matcher(Constraint("regex", "a+"))
-    while matcher.problem is None:
+    while matcher.allowed() is not None:
         matcher.take(ord("a"))
-        matcher.allowed()
+    assert matcher.problem is not None
     assert "a token" in matcher.problem
     assert "takes more than" in refusal(fresh, constraint).message
     assert other.problem is None
@@ -171,6 +199,7 @@ def test_time_that_a_grammar_may_take_grows_with_its_tokens(
     clock = [0.0]
     monkeypatch.setattr(time, "thread_time", lambda: clock[0])
     matcher = fresh.matcher(Constraint("regex", "a*"))
+    assert ord("a") in allowed_ids(matcher)
 
     def spend(seconds: float) -> None:
         began = time.thread_time()
@@ -185,6 +214,19 @@ def test_time_that_a_grammar_may_take_grows_with_its_tokens(
     assert matcher.problem is None
     spend(0.002)
     assert matcher.problem == "it takes more than 0.2 seconds and 2 ms a token"
+
+
+def test_a_constraint_that_had_to_wait_may_come_again(
+    fresh: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.constrained.trial._WAITING_SECONDS", 0.05)
+    fresh.check(Constraint("regex", "a"))
+    assert fresh._trial is not None
+    with fresh._trial._one:
+        refused = refusal(fresh, Constraint("regex", "b", "guided_regex"))
+        fresh.check(Constraint("regex", "a"))
+    assert (refused.status, refused.param, refused.code) == (503, "guided_regex", "busy")
+    fresh.check(Constraint("regex", "b"))
 
 
 def test_a_model_without_an_end_keeps_to_no_constraint(tokenizer: Tokenizer) -> None:

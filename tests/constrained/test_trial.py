@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from server.constrained import compiling, trial
-from server.constrained.trial import Trial
+from server.constrained.trial import Trial, TrialBusy
 from tests.constrained.tokenizers_of_two_kinds import BYTE_END
 from tests.tiny import VOCAB_SIZE
 
@@ -75,6 +76,15 @@ def test_a_process_that_says_nothing_is_given_up(
     assert tried.problem(GOOD) != ""
 
 
+def test_a_grammar_waits_for_another_for_a_while(
+    tried: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_WAITING_SECONDS", 0.05)
+    with tried._one, pytest.raises(TrialBusy):
+        tried.problem(GOOD)
+    assert tried.problem(GOOD) == ""
+
+
 def test_nothing_is_tried_after_the_end(tokenizer: Tokenizer) -> None:
     made = Trial(tokenizer.to_str(), VOCAB_SIZE, [BYTE_END])
     assert made.problem(GOOD) == ""
@@ -84,6 +94,22 @@ def test_nothing_is_tried_after_the_end(tokenizer: Tokenizer) -> None:
     assert process.returncode == 0
     with pytest.raises(RuntimeError, match="any more"):
         made.problem(GOOD)
+
+
+def test_the_end_does_not_wait_for_a_grammar(tokenizer: Tokenizer) -> None:
+    made = Trial(tokenizer.to_str(), VOCAB_SIZE, [BYTE_END])
+    assert made.problem(GOOD) == ""
+    problems: list[str] = []
+    thread = threading.Thread(target=lambda: problems.append(made.problem(ENDLESS)))
+    thread.start()
+    while not made._one.locked():
+        time.sleep(0.001)
+    process = made._process
+    made.close()
+    thread.join()
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+    assert len(problems) == 1
 
 
 def test_the_process_ends_with_the_one_that_started_it(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from radix_engine.model import sampling_draw
 from radix_engine.model.allowed_tokens import (
     AllowedTokens,
     _forbid_on_device,
@@ -108,6 +109,12 @@ def test_a_random_row_draws_as_if_all_others_were_impossible(
             masked[token] = float(logits[0, token])
         drawn = sample(logits, [allowed_row(params, tokens, index)])
         assert drawn == [naive_token(masked, params, 11, [], range(index))]
+
+
+def test_few_allowed_tokens_cost_no_sort_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_draw, "_sorted", None)
+    for params in (SamplingParams(top_k=40), SamplingParams(top_p=0.9)):
+        assert sample(some_logits(1), [allowed_row(params, [3, 500, 999])])[0] in (3, 500, 999)
 
 
 def test_a_bias_brings_back_no_token_that_is_not_allowed() -> None:

@@ -48,7 +48,7 @@ TIMEOUT_S = 20.0
 
 def script_of(prompt: Sequence[int]) -> str:
     """The last word of the first line."""
-    return bytes(prompt).decode().partition("\n")[0].split(" ")[-1]
+    return bytes(prompt).decode(errors="replace").partition("\n")[0].split(" ")[-1]
 
 
 class ScriptedText(ScriptedChat):
@@ -168,6 +168,8 @@ class ScriptedEngine:
     ) -> int:
         if self._refuses:
             raise RequestRefused("No more.", code="server_shutting_down", status=503)
+        if not prompt:
+            raise RequestRefused("The prompt is empty; it needs 1 token.", param="prompt")
         if any(not 0 <= token < 256 for token in prompt):
             raise RequestRefused("Token ids must be from 0 to 255.", param="prompt")
         if len(prompt) > self.info.max_prompt_tokens:
@@ -176,7 +178,7 @@ class ScriptedEngine:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        text = bytes(prompt).decode()
+        text = bytes(prompt).decode(errors="replace")
         if text.endswith("crash"):
             raise ZeroDivisionError("as the script says")
         cached = (len(prompt) - 1) // 16 * 16 if tuple(prompt) in self._seen else 0
@@ -212,7 +214,10 @@ class ScriptedEngine:
         return blocks
 
     def tree(self) -> dict[str, Any]:
-        return {"prompts": [bytes(prompt).decode() for prompt in self._seen]}
+        return {"prompts": [bytes(prompt).decode(errors="replace") for prompt in self._seen]}
+
+    def audit(self) -> list[str]:
+        return ["block 7 has two owners"]
 
     def counters(self) -> dict[str, int]:
         return {"prompt_tokens": 1, "cached_tokens": 2}

@@ -75,7 +75,7 @@ class ScriptedChat:
     ) -> ChatPrompt:
         self.prompts.append((options, namespace))
         ids = self.render_chat(messages, tools)
-        text = bytes(ids).decode()
+        text = bytes(ids).decode(errors="replace")
         return ChatPrompt(ids, text, remember=lambda answer: self.remembered.append([*answer]))
 
     def new_parser(

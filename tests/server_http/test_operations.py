@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.http.schemas import ModelList, ServerInfo
+from server.http.schemas import Audit, ModelList, ServerInfo
 from tests.server_http.running import Running
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,12 @@ def test_the_tree_is_passed_through_and_a_flush_reports_what_it_freed(server: Ru
     assert server.client.get("/debug/tree").json() == {"prompts": [prompt]}
     assert server.client.post("/flush_cache").json() == {"freed_blocks": 2}
     assert server.client.get("/debug/tree").json() == {"prompts": []}
+
+
+def test_an_operator_may_ask_for_an_audit(server: Running) -> None:
+    response = server.client.get("/debug/audit")
+    body = Audit.model_validate_json(response.content, strict=True)
+    assert (response.status_code, body.problems) == (200, server.engine.audit())
 
 
 def test_the_api_description_documents_bodies_and_ranges(server: Running) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from scheduler import Limits
 from scheduler.order import ORDERS
 from workloads.option_types import at_least
+from workloads.simulation.serial_options import add_serial
 
 NAME = "simulate"
 KINDS = ("zipf", "fewshot", "trace")
@@ -81,6 +82,7 @@ def add_parser(
     _add_made_up(parser.add_argument_group("zipf and fewshot"))
     _add_trace(parser.add_argument_group("trace"))
     _add_serving(parser.add_argument_group("how it is served"))
+    add_serial(parser)
     group = parser.add_argument_group("costs and results")
     group.add_argument(
         "--fit",
@@ -140,8 +142,10 @@ def _add_trace(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--trace",
         type=Path,
+        nargs="+",
         metavar="FILE",
-        help="a trace in the delta-chat format: .jsonl, .jsonl.zst or .jsonl.gz",
+        help="a trace in the delta-chat format, .jsonl, .jsonl.zst or .jsonl.gz; with --serial "
+        "also several, or one of block ids (Mooncake's, or Claude Code's as ranges)",
     )
     _number(group, "sessions", "the trace's first N sessions", whole=True)
     _number(group, "max_turns", "the first N calls of each session", whole=True)
@@ -212,8 +216,13 @@ def resolve(args: argparse.Namespace, parser: argparse.ArgumentParser) -> SimOpt
     if kind == "trace" and args.trace is None:
         parser.error("trace needs --trace FILE, the recorded sessions")
     if kind != "trace" and args.trace is not None:
-        parser.error(f"--trace {args.trace} does not apply to {kind}: say simulate trace")
-    for option, file in (("--trace", args.trace), ("--fit", args.fit)):
+        parser.error(
+            f"--trace {args.trace[0]} does not apply to {kind}: say simulate trace, or --serial"
+        )
+    trace: Path | None = args.trace[0] if args.trace else None
+    if args.trace and len(args.trace) > 1:
+        parser.error("--trace takes one file without --serial")
+    for option, file in (("--trace", trace), ("--fit", args.fit)):
         if file is not None and not file.is_file():
             parser.error(f"{option} {file}: there is no such file")
     try:
@@ -230,7 +239,7 @@ def resolve(args: argparse.Namespace, parser: argparse.ArgumentParser) -> SimOpt
         head_tokens=int(numbers["head_tokens"]),
         own_tokens=int(numbers["own_tokens"]),
         reply_tokens=args.reply_tokens,
-        trace=args.trace,
+        trace=trace,
         sessions=int(numbers["sessions"]),
         max_turns=int(numbers["max_turns"]),
         concurrency=int(numbers["concurrency"]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from radix_engine.cache import Lease, PrefixCache, token_array
 from radix_engine.cache.eviction import EvictionRule
+from workloads.simulation.agent_rule import LateReplies
 from workloads.simulation.clock import SimClock
 from workloads.simulation.serial_calls import SerialCall
 
@@ -21,7 +22,8 @@ _BEHIND = np.array([-1], np.int32).tobytes()
 class SerialCache:
     """Serves calls from ``num_blocks`` blocks by an eviction rule. A block of the trace is a block
     of one token here. A call that runs keeps its path; one that finds no room keeps the first
-    blocks of it."""
+    blocks of it. A call of no time gives its path back at once; a rule that is a `LateReplies`
+    hears of the end of its reply when that came."""
 
     def __init__(self, num_blocks: int, eviction: str | EvictionRule, *, ghosts: int = 0) -> None:
         self._clock = SimClock()
@@ -33,7 +35,8 @@ class SerialCache:
             partial_blocks=False,
             ghost_blocks=ghosts,
         )
-        self._running: list[tuple[float, int, Lease]] = []
+        self._late = eviction if isinstance(eviction, LateReplies) else None
+        self._running: list[tuple[float, int, Lease, SerialCall]] = []
         self._served = 0
 
     def hits(self, calls: Sequence[SerialCall]) -> list[int]:
@@ -48,6 +51,7 @@ class SerialCache:
         path = call.path.astype(np.int32).tobytes()
         match = cache.match(path + _BEHIND)
         found = match.num_tokens
+        cache.account(match, path + _BEHIND)
         lease = cache.lease(match)
         missing = min(len(call.path) - found, cache.available_blocks)
         blocks = cache.allocate(missing) or token_array()
@@ -55,14 +59,24 @@ class SerialCache:
         cache.publish(lease, run, blocks)
         self._served += 1
         if call.end_s > call.start_s:
-            heapq.heappush(self._running, (call.end_s, self._served, lease))
+            heapq.heappush(self._running, (call.end_s, self._served, lease, call))
         else:
             cache.release(lease)
+            if self._late is not None:
+                self._late.expect(lease, call.start_s + call.reply_s, tool_call=_calls_tool(call))
         cache.expire()
         return min(found, call.prompt_blocks)
 
     def _end_until(self, now: float) -> None:
         while self._running and self._running[0][0] <= now:
-            ended, _, lease = heapq.heappop(self._running)
+            ended, _, lease, call = heapq.heappop(self._running)
             self._clock.advance_to(ended)
+            if _calls_tool(call):
+                self.cache.note_tool_call(lease)
             self.cache.release(lease)
+        if self._late is not None:
+            self._late.hear(now)
+
+
+def _calls_tool(call: SerialCall) -> bool:
+    return call.stop == "tool_use"

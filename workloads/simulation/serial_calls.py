@@ -15,7 +15,8 @@ from workloads.traces.block_trace import BlockTrace
 class SerialCall:
     """``path``: numbers of the blocks of its prompt and, where it is stored, its reply; equal
     numbers are equal prefixes. The first ``prompt_blocks`` of them can be hit. It runs from
-    ``start_s`` to ``end_s``; equal: for no time at all. ``stop``: why its reply ended."""
+    ``start_s`` to ``end_s``; equal: for no time at all. Its reply took ``reply_s``, and ended by
+    ``stop``."""
 
     path: npt.NDArray[np.int64]
     prompt_blocks: int
@@ -23,6 +24,7 @@ class SerialCall:
     start_s: float
     end_s: float
     stop: str | None = None
+    reply_s: float = 0.0
 
     def hit_tokens(self, blocks: int, block_tokens: int) -> int:
         """What so many hit blocks save: never the prompt's last token."""
@@ -39,6 +41,7 @@ def calls_of(trace: BlockTrace, *, pinned: bool) -> list[SerialCall]:
             start_s=call.arrival_s,
             end_s=call.arrival_s + ((call.reply_s or 0.0) if pinned else 0.0),
             stop=call.stop,
+            reply_s=call.reply_s or 0.0,
         )
         for call in trace.calls
     ]

@@ -51,18 +51,24 @@ class BlockTrace:
         return sum(call.prompt_tokens for call in self.calls)
 
 
+def is_block_trace(path: Path) -> bool:
+    """Whether a file's first call names blocks, not messages. Raises TraceError."""
+    for _, row in _rows(path):
+        return any(name in row for name in _KINDS)
+    return False
+
+
 def read_block_trace(path: Path) -> BlockTrace:
     """The trace in a file of either format. Raises TraceError that names file, line and field."""
-    kinds = {"hash_ids": _mooncake, "ids": _ranges}
     rows = _rows(path)
     try:
         where, first = next(rows)
     except StopIteration:
         raise TraceError(f"{path}: holds no call") from None
-    field = next((name for name in kinds if name in first), None)
+    field = next((name for name in _KINDS if name in first), None)
     if field is None:
         raise TraceError(f"{where}: has neither hash_ids nor ids, which a trace of blocks has")
-    return kinds[field](_again((where, first), rows))
+    return _KINDS[field](_again((where, first), rows))
 
 
 def _again(first: tuple[str, Any], rest: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -199,3 +205,7 @@ def _number(row: Mapping[str, Any], name: str, where: str) -> float:
 
 def _seconds(row: Mapping[str, Any], name: str, where: str) -> float | None:
     return None if row.get(name) is None else max(0.0, _number(row, name, where))
+
+
+# The field that each format has, and its reader.
+_KINDS = {"hash_ids": _mooncake, "ids": _ranges}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sortedcontainers import SortedDict
 
+from radix_engine.cache.eviction.rule import Uninterested
 from radix_engine.cache.node import Node, new_root
 
 
-class LruLeaves:
+class LruLeaves(Uninterested):
     """The unpinned leaves by the end of their last access.
 
     A leaf that is released has the newest tick of all, so it goes to the end of a linked list:
@@ -26,12 +27,6 @@ class LruLeaves:
 
     def __len__(self) -> int:
         return self._linked + len(self._late)
-
-    def accessed(self, end: Node, priority: int, now: float) -> None:
-        """Nothing to note: a node in use is not among the leaves."""
-
-    def ended(self, end: Node, now: float) -> None:
-        """Nothing to note: the nodes' ticks say it."""
 
     def add(self, leaf: Node, now: float) -> None:
         """A leaf may be evicted from now on."""

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from radix_engine.cache.lease import Lease
 from radix_engine.cache.node import Node
 
 
 class EvictionRule(Protocol):
     """Chooses the next victim among the leaves that nobody pins.
 
-    Only these can be evicted, so a rule holds nothing else: pinning a leaf takes it out, releasing
-    it puts it back. Times are the cache clock's, in seconds. A rule may keep one integer with each
-    node, its ``rank``. While a node is held, its ``tick``, ``hits`` and ``rank`` do not change.
+    Only these can be evicted, so a rule holds no other leaves: pinning one takes it out, releasing
+    it puts it back. Times are the cache clock's, in seconds, which may be equal and may even go
+    back. A rule may keep an integer with each node, its ``rank``, where it holds it, ``place``, and
+    what it likes with each lease, its ``note``. While a node is held, its ``tick``, ``hits`` and
+    ``rank`` do not change, but for what the rule itself does.
     """
 
-    def accessed(self, end: Node, priority: int, now: float) -> None:
-        """A request begins to use the path from the root to ``end``; or has just stored ``end``."""
+    def attach(self, lru_hit_tokens: Callable[[], int], num_blocks: int) -> None:
+        """The rule serves a cache of so many blocks from now on. ``lru_hit_tokens``: how many
+        prompt tokens LRU would have served from that memory so far."""
         ...
 
-    def ended(self, end: Node, now: float) -> None:
-        """The request's reply has ended; ``end`` may have been split since it began."""
+    def begun(self, lease: Lease, seen: Node, reach: int, now: float) -> None:
+        """A request begins to use the path of this lease. Its prompt is known, ghosts included, for
+        ``reach`` tokens, which end at the node ``seen`` or inside its run."""
+        ...
+
+    def forked(self, lease: Lease, origin: Lease, now: float) -> None:
+        """A branch of a request begins to use what the request's own lease covers."""
+        ...
+
+    def stored(self, lease: Lease, now: float) -> None:
+        """The request has just stored more; its path ends at the lease's node now."""
+        ...
+
+    def called_tool(self, lease: Lease, now: float) -> None:
+        """The request's reply calls a tool: a reason to expect the next call soon. Comes shortly
+        before the end, or after it, or never."""
+        ...
+
+    def ended(self, lease: Lease, now: float) -> None:
+        """The request's reply has ended. Its path has a new tick, unless it is empty; it may be in
+        a tree that was flushed."""
         ...
 
     def add(self, leaf: Node, now: float) -> None:
@@ -44,5 +68,27 @@ class EvictionRule(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget all leaves."""
+        """Forget all leaves: the cache was flushed."""
         ...
+
+
+class Uninterested:
+    """For rules to which the nodes' own counts say all: what they are told and need not hear."""
+
+    def attach(self, lru_hit_tokens: Callable[[], int], num_blocks: int) -> None:
+        """Nothing to note."""
+
+    def begun(self, lease: Lease, seen: Node, reach: int, now: float) -> None:
+        """Nothing to note: a node in use is not among the leaves."""
+
+    def forked(self, lease: Lease, origin: Lease, now: float) -> None:
+        """Nothing to note."""
+
+    def stored(self, lease: Lease, now: float) -> None:
+        """Nothing to note."""
+
+    def called_tool(self, lease: Lease, now: float) -> None:
+        """Nothing to note."""
+
+    def ended(self, lease: Lease, now: float) -> None:
+        """Nothing to note: the nodes' ticks say it."""

@@ -1,4 +1,4 @@
-"""The eviction rules by name: lru, lfu, slru, fifo, priority."""
+"""The eviction rules by name: lru, lfu, slru, fifo, priority, agent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from sortedcontainers import SortedDict
 
+from radix_engine.cache.eviction.agent import AgentLeaves
 from radix_engine.cache.eviction.lru import LruLeaves
-from radix_engine.cache.eviction.rule import EvictionRule
+from radix_engine.cache.eviction.rule import EvictionRule, Uninterested
+from radix_engine.cache.lease import Lease
 from radix_engine.cache.node import Node
 
 
-class SortedLeaves(ABC):
+class SortedLeaves(Uninterested, ABC):
     """Leaves in the order of a score that does not change while they are held; the lowest goes
     first, and where scores are equal, the one idle for longest. Costs: O(log leaves)."""
 
@@ -22,14 +24,6 @@ class SortedLeaves(ABC):
     @abstractmethod
     def score(self, leaf: Node) -> int:
         """What makes a leaf worth keeping."""
-
-    def accessed(self, end: Node, priority: int, now: float) -> None:
-        """A rule that ranks by more than the node's own counts overrides this."""
-        return
-
-    def ended(self, end: Node, now: float) -> None:
-        """Nothing to note."""
-        return
 
     def add(self, leaf: Node, now: float) -> None:
         """A leaf may be evicted from now on."""
@@ -74,9 +68,9 @@ class FifoLeaves(SortedLeaves):
         super().__init__()
         self._stored = 0
 
-    def accessed(self, end: Node, priority: int, now: float) -> None:
+    def stored(self, lease: Lease, now: float) -> None:
         """Number the paths in the order in which they are first stored."""
-        node: Node | None = end
+        node: Node | None = lease.node
         while node is not None and not node.rank:
             self._stored += 1
             node.rank = self._stored
@@ -98,11 +92,15 @@ class OldestLeaves(SortedLeaves):
 class PriorityLeaves(SortedLeaves):
     """The lowest priority goes first. A path has the highest one of all requests that used it."""
 
-    def accessed(self, end: Node, priority: int, now: float) -> None:
+    def begun(self, lease: Lease, seen: Node, reach: int, now: float) -> None:
         """Raise the path's priority."""
-        node: Node | None = end
-        while node is not None and node.rank < priority:
-            node.rank = priority
+        self.stored(lease, now)
+
+    def stored(self, lease: Lease, now: float) -> None:
+        """Raise the path's priority."""
+        node: Node | None = lease.node
+        while node is not None and node.rank < lease.priority:
+            node.rank = lease.priority
             node = node.parent
 
     def score(self, leaf: Node) -> int:
@@ -110,7 +108,7 @@ class PriorityLeaves(SortedLeaves):
         return leaf.rank
 
 
-class SlruLeaves:
+class SlruLeaves(Uninterested):
     """Segmented LRU (Karedla, Love, Wherry 1994): a sweep of prompts that never come back cannot
     push out what is used again and again.
 
@@ -124,12 +122,6 @@ class SlruLeaves:
         self.share = share
         self._probation = LruLeaves()
         self._protected = LruLeaves()
-
-    def accessed(self, end: Node, priority: int, now: float) -> None:
-        """Nothing to note: hits are counted with the nodes."""
-
-    def ended(self, end: Node, now: float) -> None:
-        """Nothing to note."""
 
     def add(self, leaf: Node, now: float) -> None:
         """A leaf may be evicted from now on."""
@@ -166,6 +158,7 @@ RULES: dict[str, Callable[[], EvictionRule]] = {
     "slru": SlruLeaves,
     "fifo": FifoLeaves,
     "priority": PriorityLeaves,
+    "agent": AgentLeaves,
 }
 
 

@@ -6,7 +6,9 @@
     user      [tool_result, text]           ->  tool, user
 
 Blocks of text are joined with nothing between them: no text is ours. Messages of one role in a row
-are one turn, as this API has it; of a user's, an empty line parts them.
+are one turn, as this API has it; of a user's, an empty line parts them. Some templates take no
+user's words right after results; for these, such words can end the last result, after an empty
+line.
 """
 
 from __future__ import annotations
@@ -49,10 +51,13 @@ def conversation_of(
     messages: Sequence[InputMessage],
     tools: Sequence[Tool],
     automatic: CacheControl | None,
+    *,
+    words_in_results: bool = False,
 ) -> Conversation:
-    """``automatic`` marks the last block, where that is not marked itself. Raises ApiError 400 for
-    a conversation that no answer can go on with."""
-    turns = _Turns()
+    """``automatic`` marks the last block, where that is not marked itself. ``words_in_results``:
+    what a user says after results ends the last of them. Raises ApiError 400 for a conversation
+    that no answer can go on with."""
+    turns = _Turns(words_in_results)
     for place, tool in enumerate(tools):
         turns.mark(tool, Mark(tool=place))
     if system:
@@ -67,7 +72,8 @@ def conversation_of(
 class _Turns:
     """A conversation so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, words_in_results: bool) -> None:
+        self._words_in_results = words_in_results
         self._messages: list[dict[str, Any]] = []
         self._marks: list[tuple[Mark, float]] = []
 
@@ -87,14 +93,15 @@ class _Turns:
         if message.role == "system":
             self.system([block for block in message.blocks if isinstance(block, TextBlock)])
             return
-        is_first = True
+        is_first = True  # of the text
         for block in message.blocks:
             if isinstance(block, ToolResultBlock):
                 self._result(block)
+                is_first = True
                 continue
             turn = self._turn(message.role)
             if isinstance(block, TextBlock):
-                if is_first and message.role == "user" and turn["content"]:
+                if is_first and turn["role"] != "assistant" and turn["content"]:
                     turn["content"] += _BETWEEN
                 is_first = False
                 self._say(block)
@@ -127,7 +134,9 @@ class _Turns:
 
     def _turn(self, role: str) -> dict[str, Any]:
         """The message that this role is speaking in."""
-        if not self._messages or self._messages[-1]["role"] != role:
+        before = self._messages[-1]["role"] if self._messages else None
+        goes_on = before == role or (before == "tool" and role == "user" and self._words_in_results)
+        if not goes_on:
             self._messages.append({"role": role, "content": ""})
         return self._messages[-1]
 

@@ -8,6 +8,9 @@ from fastapi.responses import JSONResponse
 
 from server.http.errors import ApiError
 
+# The header that tells a request's id to this API's clients.
+ID_HEADER = "request-id"
+
 _OVERLOADED = 529
 _TYPES = {
     401: "authentication_error",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
@@ -106,10 +106,16 @@ class ConversationFields(CacheFields):
                 code="unsupported_parameter",
             )
 
-    def conversation(self) -> Conversation:
-        """What is said, with its marks. Raises ApiError 400."""
+    def conversation(self, *, words_in_results: bool = False) -> Conversation:
+        """What is said, with its marks; see `conversation_of`. Raises ApiError 400."""
         system = [block for block in self.system or () if isinstance(block, TextBlock)]
-        told = conversation_of(system, self.messages, self.tools or (), self.cache_control)
+        told = conversation_of(
+            system,
+            self.messages,
+            self.tools or (),
+            self.cache_control,
+            words_in_results=words_in_results,
+        )
         if len(told.marks) > MOST_BREAKPOINTS:
             raise ApiError(
                 400,
@@ -145,18 +151,19 @@ class ConversationFields(CacheFields):
             return None
         return Constraint("json_schema", json.dumps(asked.schema_), "output_config.format")
 
-    def ignored(self, text: TextLike, *, can_retain: bool) -> tuple[str, ...]:
+    def ignored(self, text: TextLike) -> tuple[str, ...]:
         """Names of what was sent and has no effect, each once."""
         names = [*(self.model_extra or {}), *self._without_template(text)]
         for tool in self.tools or ():
             names += tool.ignored()
         for block in self._blocks():
-            names += _extra("content", block.model_extra)
+            names += _extra("content", block)
             names += [block.type] if block.type == "redacted_thinking" else []
-        names += _extra("thinking", self.thinking and self.thinking.model_extra)
-        names += _extra("output_config", self.output_config and self.output_config.model_extra)
-        if not can_retain and self.conversation().marks:
-            names.append("cache_control")
+        names += _extra("thinking", self.thinking)
+        names += _extra("output_config", self.output_config)
+        names += _extra("tool_choice", self.tool_choice)
+        for mark in self._cache_controls():
+            names += _extra("cache_control", mark)
         return tuple(dict.fromkeys(names))
 
     def _without_template(self, text: TextLike) -> Iterator[str]:
@@ -170,6 +177,12 @@ class ConversationFields(CacheFields):
         if self.output_config and self.output_config.format and self.tool_use().must_call:
             yield "output_config.format"  # a call is no content
 
+    def _cache_controls(self) -> Iterator[CacheControl]:
+        for each in (self, *(self.tools or ()), *self._blocks()):
+            mark = getattr(each, "cache_control", None)
+            if mark is not None:
+                yield mark
+
     def _blocks(self) -> Iterator[Any]:
         yield from self.system or ()
         for message in self.messages:
@@ -179,5 +192,7 @@ class ConversationFields(CacheFields):
                     yield from block.content or ()
 
 
-def _extra(where: str, extra: Mapping[str, Any] | None) -> Iterable[str]:
+def _extra(where: str, part: BaseModel | None) -> Iterable[str]:
+    """Names of what was sent inside of a field and nobody here knows."""
+    extra = part.model_extra if part is not None else None
     return (f"{where}.{name}" for name, value in (extra or {}).items() if value is not None)

@@ -12,7 +12,7 @@ from server.http.errors import ApiError
 from server.http.tool_use import Definition, ToolUse
 
 _OPEN = ConfigDict(extra="allow", strict=True)
-# Of a tool: what no client has to be told that it has no effect, as it asks for what is done anyway.
+# Of a tool: what asks for what is done anyway.
 _HARMLESS = ("eager_input_streaming",)
 
 

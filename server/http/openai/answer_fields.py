@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from server.constraint import Constraint
 from server.http.errors import ApiError
@@ -17,6 +17,9 @@ from server.http.openai.answer_format import (
 )
 
 MAX_STOP_TOKENS = 128
+
+# That it is no negative number is told with the field's own words.
+TokenId = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0})]
 
 
 class AnswerParams(TypedDict):
@@ -63,7 +66,7 @@ class AnswerFields(BaseModel):
         description="So many tokens come before one that ends the answer by itself or by a stop "
         "string, a whole number from 0 to max_tokens; default 0.",
     )
-    stop_token_ids: list[int] | None = Field(
+    stop_token_ids: list[TokenId] | None = Field(
         None,
         max_length=MAX_STOP_TOKENS,
         description="Tokens that end the answer besides the model's own, a list of at most "

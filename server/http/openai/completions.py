@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
@@ -23,8 +24,8 @@ DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 1024
 MAX_LOGPROBS = 5
 
-# A prompt is a text or token ids.
-Prompt = str | list[int]
+# A prompt is a text or token ids; those of a long body come as an array.
+Prompt: TypeAlias = "str | list[int] | array[int]"
 
 _INTEGERS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _TEXT = {"type": "string", "minLength": 1}
@@ -35,6 +36,8 @@ def _prompts(value: object) -> list[Prompt]:
     """The prompts in any of OpenAI's four forms. Raises ValueError that says where it is wrong."""
     if isinstance(value, str):
         return [_prompt(value, "prompt")]
+    if isinstance(value, array):
+        return [value]
     if not isinstance(value, list):
         raise ValueError("prompt has the wrong type.")
     if not value or _is_token(value[0]):
@@ -51,6 +54,8 @@ def _prompt(value: object, name: str, first: object = None) -> Prompt:
     """One prompt, of the same kind as the ``first`` of its list."""
     if first is not None and type(value) is not type(first):
         raise ValueError(f"{name} is not of the same type as prompt[0].")
+    if isinstance(value, array):
+        return value
     if not isinstance(value, (str, list)):
         raise ValueError(f"{name} has the wrong type.")
     if not value:
@@ -104,7 +109,8 @@ class CompletionRequest(BeamFields):
     echo: bool | None = Field(
         None,
         description="true: the prompt comes back before its answer, with logprobs also its "
-        "tokens'; all of it is computed for these, whatever is cached.",
+        "tokens'. Those of its own tokens are kept in the cache; for likeliest ones all of it is "
+        "computed, whatever is cached.",
     )
 
     @field_validator("logprobs", mode="before")

@@ -288,7 +288,9 @@ def ignored_header(names: Iterable[str]) -> dict[str, str]:
     listed = list(names)
     if not listed:
         return {}
-    shown = [quote(name, safe="")[:_HEADER_NAME_CHARACTERS] for name in listed[:_HEADER_NAMES]]
+    # An empty name shows as "": a header's value must not end with a space.
+    quoted = [quote(name, safe="") or '""' for name in listed[:_HEADER_NAMES]]
+    shown = [name[:_HEADER_NAME_CHARACTERS] for name in quoted]
     if len(listed) > _HEADER_NAMES:
         shown.append(f"and {len(listed) - _HEADER_NAMES} more")
     return {"X-Ignored-Fields": ", ".join(shown)}

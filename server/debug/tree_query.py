@@ -1,0 +1,25 @@
+"""Which part of the tree somebody wants to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from radix_engine.cache import Namespace
+
+DEFAULT_LIMIT, MOST_NODES = 2000, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TreeQuery:
+    """``limit``: nodes at most. ``depth``: edges below a namespace's start. ``namespace``: only
+    those of this tenant; empty: of nobody in particular; None: all. ``text``: the beginnings of
+    runs are shown."""
+
+    limit: int = DEFAULT_LIMIT
+    depth: int | None = None
+    namespace: str | None = None
+    text: bool = True
+
+    def tells(self, namespace: Namespace) -> bool:
+        """Whether a namespace is shown."""
+        return self.namespace is None or (namespace.tenant or "") == self.namespace

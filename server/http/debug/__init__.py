@@ -1,0 +1,1 @@
+"""The debug page and the API behind it."""

@@ -1,0 +1,1 @@
+"""What the HTTP side of a server costs by itself, measured over HTTP."""

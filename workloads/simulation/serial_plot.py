@@ -1,0 +1,62 @@
+"""The picture of a comparison of eviction rules: hit rate against memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+from workloads.simulation.serial_options import OPTIMUM
+from workloads.simulation.serial_table import Rates
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+
+# Colours that colour-blind readers can tell apart, lines and markers for print.
+_STYLES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    ("#CC79A7", ":", "D"),
+    ("#E69F00", "-", "v"),
+    ("#56B4E9", "--", "P"),
+)
+
+
+def draw(rates: Rates, block_tokens: int, title: str, path: Path) -> None:
+    """Write the plot as PNG. Sizes are blocks of so many tokens; the optimum is drawn in black, as
+    the ceiling that it is."""
+    figure, axes = plt.subplots(figsize=(8.0, 5.0), layout="constrained")
+    styles = iter(_STYLES * len(rates))
+    for rule, by_blocks in rates.items():
+        sizes = sorted(by_blocks)
+        colour, line, marker = ("#000000", "-", "") if rule == OPTIMUM else next(styles)
+        axes.plot(
+            [blocks * block_tokens for blocks in sizes],
+            [by_blocks[blocks] for blocks in sizes],
+            color=colour,
+            linestyle=line,
+            marker=marker or ".",
+            linewidth=1.2 if rule == OPTIMUM else 2.0,
+            label=rule,
+        )
+    axes.set_xscale("log")
+    marks = sorted({blocks * block_tokens for by_blocks in rates.values() for blocks in by_blocks})
+    axes.set_xticks(marks)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: _short(tokens)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("memory, tokens (logarithmic)")
+    axes.set_ylabel("prompt tokens served from the cache")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", frameon=False)
+    axes.set_title(title, fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _short(tokens: float) -> str:
+    return f"{tokens / 1e6:.3g}M" if tokens >= 1e6 else f"{tokens / 1e3:.3g}k"
