@@ -18,7 +18,7 @@ SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(AR
 BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve bench-agent bench-cpu bench-startup bench-tree bench-scheduler simulate check-gpu check-gpu-offline fuzz test tests lint types clean
+.PHONY: help setup serve bench-agent bench-cpu bench-startup bench-tree bench-scheduler bench-text simulate check-gpu check-gpu-offline check-clients fuzz test tests lint types clean
 
 help:
 	@echo "make serve             serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
@@ -27,9 +27,11 @@ help:
 	@echo "make bench-startup     time from command to ready, second start"
 	@echo "make bench-tree        cost of the prefix cache's operations, 1,000 to 100,000 leaves"
 	@echo "make bench-scheduler   cost of the scheduler as its queue grows, and of its order  [ARGS=...]"
+	@echo "make bench-text        what prompts of 128k tokens do to others' streams while they are tokenized  [MODEL=...] [ARGS=...]"
 	@echo "make simulate          orders of waiting requests compared, with simulated steps  [ARGS=...]"
 	@echo "make check-gpu         results on a GPU compared with torch's, steps timed  [MODEL=...] [ARGS=\"--only ops graphs\"]"
 	@echo "make check-gpu-offline FlashInfer's own planning under our attention, without a GPU; needs nvcc  [ARGS=...]"
+	@echo "make check-clients     aiperf and canitoolcall against a server of ours; installs 840 MB from PyPI  [MODEL=...] [ARGS=...]"
 	@echo "make fuzz              a million random operations on the prefix cache  [ARGS=...]"
 	@echo "make test              tests, lint and types"
 	@echo "make setup             only create .venv  [GPU=1]"
@@ -64,6 +66,9 @@ bench-tree: $(READY)
 bench-scheduler: $(READY)
 	@exec $(PY) -m workloads bench-scheduler $(ARGS)
 
+bench-text: $(READY)
+	@exec $(PY) -m workloads bench-text $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+
 simulate: $(READY)
 	@exec $(PY) -m workloads simulate $(ARGS)
 
@@ -73,6 +78,9 @@ check-gpu: $(READY)
 check-gpu-offline: $(READY_DEV)
 	@exec $(PY) -m workloads check-gpu-offline $(ARGS)
 
+check-clients: $(READY)
+	@exec $(PY) -m workloads check-clients $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+
 fuzz: $(READY_DEV)
 	@exec $(PY) -m tests.cache.fuzz $(ARGS)
 
@@ -81,6 +89,7 @@ test: lint
 	@GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-1000} $(MAKE) --no-print-directory -j2 types tests
 
 tests: $(READY_DEV)
+	@$(PY) tools/browser.py
 	$(PY) -m pytest $(ARGS)
 
 lint: $(READY_DEV)

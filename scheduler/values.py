@@ -35,7 +35,7 @@ def valued(match: MatchView, request: Request, cache: Cache) -> MatchView:
     known = request.num_valued_tokens + len(_more(match, request, cache)) // TOKEN_BYTES
     if known >= min(match.num_tokens + 1, request.num_prompt_tokens):
         return match
-    return cache.match(
+    cut: MatchView = cache.match(
         request.whole_run,
         request.namespace,
         request.mode,
@@ -43,6 +43,7 @@ def valued(match: MatchView, request: Request, cache: Cache) -> MatchView:
         shared_tokens=len(request.tokens),
         most_tokens=known - 1,
     )
+    return cut
 
 
 def take_over(match: MatchView, request: Request, cache: Cache) -> None:

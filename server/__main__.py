@@ -1,4 +1,5 @@
-"""``python -m server``: load a model and serve it until Ctrl-C or SIGTERM."""
+"""``python -m server``: load a model and serve it until Ctrl-C or SIGTERM; or, with ``lint`` as the
+first word, look at a file of requests."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from tqdm import tqdm
 from radix_engine.memory.sizing import format_size
 from radix_engine.model.errors import ModelError
 from server.config import ServerOptions, parse
+from server.debug.terminal import COMMANDS, run
 from server.head_noise import HeadNoise, read_head_noise
 from server.http.access import is_loopback
 from server.http.lifecycle import bind, serve
 from server.http.settings import HttpSettings
+from server.http.text_threads import let_threads_take_turns
 from server.http.while_loading import answering_while_loading
 from server.key_ring import KeyRing
 from server.logs import configure, fields, join_libraries
@@ -33,7 +36,13 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 def main() -> int:
-    """Run the server; the exit status is 0 after a clean end."""
+    """Run the server, or look into one (explain, tree); the exit status is 0 after a clean end."""
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        return run(sys.argv[1:], os.environ)
+    if sys.argv[1:2] == ["lint"]:
+        from server.lint import lint
+
+        return lint(sys.argv[2:])
     options = parse()
     # Threads of torch that wait for each other spin; with a busy neighbour on the processors that
     # costs several times the work itself, so they sleep soon. Read when torch is loaded.
@@ -62,6 +71,7 @@ def main() -> int:
 
     join_libraries()
     engine.tame_garbage_collector()
+    let_threads_take_turns()
 
     def on_ready(address: str) -> None:
         logger.info("ready", extra=fields(address=address, model=engine.info.model))
@@ -84,6 +94,7 @@ def http_settings(options: ServerOptions) -> HttpSettings:
         keys=None if options.api_key_file is None else KeyRing(options.api_key_file),
         head_noise=head_noise(options.strip_head_noise),
         model_aliases=options.model_aliases,
+        log_prompts=options.log_prompts,
     )
 
 

@@ -13,9 +13,10 @@ import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from radix_engine.cache import NodeDump, PrefixCache
+from radix_engine.cache import NodeDump, PrefixCache, token_array
 from radix_engine.model.load import LoadProgress
 from radix_engine.model.served import ServedModel
 from scheduler import Limits, Scheduler
@@ -23,6 +24,7 @@ from server.beam_search import BeamSearch
 from server.cache_choice import dump_of, make_cache
 from server.cache_control import CacheControl
 from server.collector import Collector
+from server.debug.inspector import Inspector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
 from server.intake import Intake
@@ -93,9 +95,18 @@ class Engine:
         following = runner if model.look_ahead and isinstance(runner, FollowingModel) else None
         self._processes = model.processes
         drawer = None if model.make_drawer is None else model.make_drawer()
-        self._loop = EngineLoop(Steps(self._scheduler, runner, following, drawer))
+        steps = Steps(self._scheduler, runner, following, drawer)
+        self._loop = EngineLoop(steps)
         tree = self._cache if options.enabled and isinstance(self._cache, PrefixCache) else None
         self.cache_control = CacheControl(tree, self._loop.call)
+        self.inspector = Inspector(
+            tree,
+            self._scheduler,
+            steps.lives,
+            self._loop.call,
+            functools.partial(text.decode, special=True),
+            self.readings,
+        )
         self._intake = Intake(
             self.info,
             text,
@@ -149,6 +160,8 @@ class Engine:
         """
         if self._draining:
             raise _shutting_down()
+        with suppress(OverflowError):  # the check says which id it is
+            prompt = token_array(prompt)
         self._intake.check(prompt, params)
         work = self._intake.prepare(prompt, params, on_output)
         with self._door:
@@ -209,11 +222,14 @@ class Engine:
             raise
 
     def flush_cache(self) -> int:
-        """Empty the prefix cache; returns the blocks freed at once. Running requests go on.
+        """Empty the prefix cache, and forget the tokens of earlier turns; returns the blocks freed
+        at once. Running requests go on.
 
         Blocks for up to one step.
         """
-        return self._loop.call(self._cache.flush)
+        freed = self._loop.call(self._cache.flush)
+        self.text.transcripts.clear()
+        return freed
 
     def tree(self) -> dict[str, object]:
         """The cached prefixes as JSON-able data. Blocks for up to one step.
@@ -257,6 +273,7 @@ class Engine:
             self._loop.times,
             unqueued=self._loop.num_unqueued,
             sessions=self.cache_control.num_sessions,
+            transcripts=self.text.transcripts,
         )
 
     def stalled_s(self) -> float:

@@ -7,6 +7,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from radix_engine.cache import CacheMode
 from radix_engine.model.allowed_tokens import all_but
 from radix_engine.model.penalties import TokenCounts
@@ -180,7 +182,8 @@ class Intake:
             )
 
     def _check_tokens(self, prompt: Sequence[int]) -> None:
-        if not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+        ids = np.asarray(prompt)  # of an array no copy
+        if not 0 <= ids.min() <= ids.max() < self._vocabulary:
             index, token = next(
                 (index, token)
                 for index, token in enumerate(prompt)

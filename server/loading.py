@@ -51,7 +51,14 @@ def load_parts(options: EngineOptions, progress: LoadProgress | None = None) -> 
     choice = choose(folder, options, threads, gpu)
     choice.kv_memory(False)  # what cannot be is refused before the weights are loaded
     with ThreadPoolExecutor(1) as pool:
-        text = pool.submit(TextCodec, folder.path, choice.context_length)
+        text = pool.submit(
+            TextCodec,
+            folder.path,
+            choice.context_length,
+            tool_calls=options.text.tool_call_form,
+            reasoning=options.text.reasoning_form,
+            transcript_bytes=options.text.transcript_bytes,
+        )
         model = choice.load(progress)
         with closed_on_error(model):
             codec = text.result()

@@ -2,7 +2,8 @@
 
 All goes through ``logging``, to standard error. A line may have fields besides its message (see
 `fields`): ``name=value`` at the end of a text line, members of the object in JSON. A message is one
-line, whatever is in it; only tracebacks follow it. No line shows text of a prompt or an answer.
+line, whatever is in it; only tracebacks follow it. No line shows text of a prompt or an answer, but
+where --log-prompts lets near-misses show a few characters.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Literal
 
 from radix_engine.cache import RULES
 from scheduler import ORDERS, Limits
+from server.chat.answer_forms import AUTO, REASONING_FORMS, TOOL_CALL_FORMS
 
 BLOCK_SIZE = 16
 DTYPES = ("auto", "bf16", "fp16", "fp32")
@@ -17,6 +18,7 @@ ATTENTIONS = ("auto", "flashinfer", "torch")
 LEAST_GPU_SHARE = 0.1
 LEAST_STEP_TIMEOUT_S, MOST_STEP_TIMEOUT_S = 1.0, 86_400.0
 TENSOR_PARALLEL = (1, 2, 4, 8)
+TRANSCRIPT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,9 @@ class CacheOptions:
 
     ``enabled`` False computes every prompt whole. ``index``: ``tree``, or ``hash`` for a flat index
     of block hashes, to compare with (no partial blocks, no choice of eviction, no tree to look at).
-    ``eviction``: lru, lfu, slru, fifo or priority. ``partial_blocks``: reuse the part of a block
-    that two prompts share, by a copy. ``ttl_s``: seconds after which what nobody used leaves (None:
-    when its room is needed).
+    ``eviction``: lru, lfu, slru, fifo, priority or agent. ``partial_blocks``: reuse the part of a
+    block that two prompts share, by a copy. ``ttl_s``: seconds after which what nobody used leaves
+    (None: when its room is needed).
     """
 
     enabled: bool = True
@@ -41,6 +43,32 @@ class CacheOptions:
             raise ValueError(f"eviction must be one of {', '.join(RULES)}, not {self.eviction!r}")
         if self.index == "hash" and self.eviction != "lru":
             raise ValueError("eviction can be chosen for the tree only; the hash index has lru")
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How chats become tokens, and answers parts.
+
+    ``tool_call_form`` and ``reasoning_form``: in which form the model writes these; ``auto``: as
+    its chat template tells. ``transcript_bytes``: what the tokens of earlier turns may take at
+    most; 0 keeps none.
+    """
+
+    tool_call_form: str = AUTO
+    reasoning_form: str = AUTO
+    transcript_bytes: int = TRANSCRIPT_BYTES
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("tool_call_form", self.tool_call_form, TOOL_CALL_FORMS),
+            ("reasoning_form", self.reasoning_form, REASONING_FORMS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        if self.transcript_bytes < 0:
+            raise ValueError(
+                f"transcript_bytes must be at least 0, not {self.transcript_bytes}; 0 keeps none"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +90,7 @@ class EngineOptions:
     8, each with a GPU of its own where there is any; ``kv_memory`` is then that of each GPU,
     and a step that takes longer than ``step_timeout_s`` counts as lost, and the engine with it.
     ``order``: which of the waiting requests starts first: lpm, dfs, hrrn, fcfs or priority.
-    ``fair``: tenants take turns.
+    ``fair``: tenants take turns. ``text``: of chats and answers.
     """
 
     model: str | None = None
@@ -81,6 +109,7 @@ class EngineOptions:
     limits: Limits = field(default_factory=Limits)
     order: str = "lpm"
     fair: bool = False
+    text: TextOptions = field(default_factory=TextOptions)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

@@ -52,7 +52,7 @@ class PromptScores:
         return self._entries
 
     def num_logits(self, request: Request, start: int, count: int) -> int:
-        """After how many of the last tokens of a span of the request's prompt logits are missing."""
+        """After how many of the last tokens of a span of its prompt logits are missing."""
         if self.is_complete(request):
             return 0
         return max(0, start + count - max(start, request.num_valued_tokens - 1))

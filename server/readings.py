@@ -9,6 +9,7 @@ from radix_engine.cache import PrefixCache
 from radix_engine.cache.flat import FlatCache
 from scheduler import Scheduler
 from server.cache_choice import blocks_of, curve_of
+from server.chat.transcripts import Transcripts
 from server.step_times import PARTS, StepTimes
 
 
@@ -16,7 +17,8 @@ from server.step_times import PARTS, StepTimes
 class Readings:
     """What an engine has counted since its start, and its state now.
 
-    ``counters``: tokens, blocks, requests and steps, see `scheduler.Counters` and `CacheCounters`.
+    ``counters``: tokens, blocks, requests and steps, see `scheduler.Counters` and `CacheCounters`,
+    and what `Transcripts` counts.
     ``state``: requests and blocks in each state now. ``match_ends``: requests by why no more of
     their prompt was cached, ``missed_tokens``: what was not cached of these prompts.
     ``hit_rate_curve``: the share of prompt tokens that LRU would have served, by multiples of the
@@ -43,16 +45,23 @@ def read(
     *,
     unqueued: int,
     sessions: int,
+    transcripts: Transcripts,
 ) -> Readings:
     """Look at everything. ``unqueued``: requests on their way to the queue. Any thread; never waits
     for the engine; some microseconds."""
     ends = scheduler.match_ends
     return Readings(
-        counters=asdict(scheduler.counters) | asdict(cache.counters),
+        counters={
+            **asdict(scheduler.counters),
+            **asdict(cache.counters),
+            "transcript_prompts": transcripts.reused_prompts,
+            "transcript_reused_tokens": transcripts.reused_tokens,
+        },
         state={
             "running": scheduler.num_running,
             "waiting": scheduler.num_waiting + unqueued,
             "sessions": sessions,
+            "transcript_bytes": transcripts.size_bytes,
             **blocks_of(cache),
         },
         match_ends={reason.value: count for reason, count in ends.requests.items()},

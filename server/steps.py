@@ -19,6 +19,7 @@ from server.active_answers import ActiveAnswers, describe
 from server.answer import Answer
 from server.beam_search import BeamSearch
 from server.choosing import Chosen, choose, num_logits, rows_of, score_prompts
+from server.debug.lives import Lives
 from server.look_ahead import Flight, FollowingModel, can_fly, launch
 from server.out_of_memory import compute, copy_rows, is_out_of_memory
 from server.prompt_scores import learn_next
@@ -43,7 +44,8 @@ class Steps:
     """The steps that bring on the answers that are ``active``.
 
     ``following``: the model, where a step of it is computed while the next one is planned.
-    ``drawer`` draws random tokens; None: torch does. ``times``: where their time goes.
+    ``drawer`` draws random tokens; None: torch does. ``times``: where their time goes. ``lives``:
+    what has happened to recent requests.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Steps:
         self._flight: Flight | None = None
         self.active = ActiveAnswers(scheduler)
         self.times = StepTimes()
+        self.lives = Lives()
         self._known_problem: str | None = None
 
     @property
@@ -77,6 +80,7 @@ class Steps:
             if not (plan.spans or plan.ended or plan.preempted or self._flight):
                 raise RuntimeError("no request can make progress")
             affected = [span.request for span in plan.spans]
+            self.lives.planned(plan)
             plan = self._without_ended(plan)
             lap(PLAN)
             if plan.copies:  # branches forked off before this step: also if it computes nothing

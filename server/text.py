@@ -21,12 +21,11 @@ from server.chat.transcripts import Transcripts
 from server.constraint import Constraint
 from server.detokenizer import Detokenizer
 from server.errors import RequestRefused
+from server.options import TRANSCRIPT_BYTES
 from server.token_text import TokenText, TokenTexts
 from server.tokens import Tokens
 
 logger = logging.getLogger(__name__)
-
-TRANSCRIPT_BYTES = 64 * 1024 * 1024
 
 
 class TextCodec:
@@ -69,13 +68,13 @@ class TextCodec:
         """The fast tokenizer itself."""
         return self._tokens.tokenizer
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a completion prompt, with the special tokens that the tokenizer adds; where
-        the text has the one for the beginning, as a rendered chat does, not a second one.
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids of a completion prompt, with the ``special`` tokens that the tokenizer adds;
+        where the text has the one for the beginning, as a rendered chat does, not a second one.
 
         Raises RequestRefused for a text that is too long for the context whatever its tokens are.
         """
-        return self._tokens.encode(text, special=True)
+        return self._tokens.encode(text, special=special)
 
     def chat_prompt(
         self,
@@ -187,6 +186,10 @@ class TextCodec:
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""
         return self._tokens.decode(ids, special=special)
+
+    def token_names(self, ids: Sequence[int]) -> list[str | None]:
+        """How the tokenizer's vocabulary writes tokens; None for those that it has not."""
+        return self._tokens.names(ids)
 
     def token_text(self, token: int) -> TokenText:
         """How a token looks by itself."""

@@ -12,6 +12,8 @@ from server.errors import RequestRefused
 # A tokenizer may write a first token without the space that it would have inside a text, so the
 # decoder sees this many tokens of the prompt before the answer.
 _CONTEXT_TOKENS = 6
+# Of one text, unless the model's context is long: some milliseconds for which nothing else runs.
+MOST_TOKENS = 1 << 18
 
 
 class Tokens:
@@ -43,7 +45,10 @@ class Tokens:
         )
         self._bos = added_to[:1] if added_to[1 : 1 + len(plain)] == plain else []
         self._context_length = context_length
+        self._most_tokens: int | None = None
         self._most_characters: int | None = None
+        if context_length is not None:
+            self._most_tokens = max(MOST_TOKENS, 4 * context_length)
         if context_length is not None and _keeps_every_character(tokenizer):
             self._most_characters = context_length * max(map(len, tokenizer.get_vocab()))
 
@@ -51,11 +56,16 @@ class Tokens:
         """Token ids; with ``special`` also those that the tokenizer adds, but no second token for
         the beginning where the text has one.
 
-        Raises RequestRefused for a text that is too long for the context whatever its tokens are.
+        Raises RequestRefused for a text that is too long for the context whatever its tokens are,
+        or has several times as many tokens.
         """
         self.check_length(text)
         # A batch of one: unlike ``encode`` it lets other threads run meanwhile.
-        ids: list[int] = self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        encoding = self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0]
+        # To make a list of millions would stop the others.
+        if self._most_tokens is not None and len(encoding) > self._most_tokens:
+            raise self._too_long(f"{len(encoding)} tokens")
+        ids: list[int] = encoding.ids
         return ids[1:] if special and self._bos and ids[:2] == self._bos * 2 else ids
 
     def added_id(self, content: str) -> int | None:
@@ -64,7 +74,13 @@ class Tokens:
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """The text of some tokens; ``special`` ones are shown only on request."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
+        # A batch of one: unlike ``decode`` it lets other threads run meanwhile.
+        texts = self.tokenizer.decode_batch([list(ids)], skip_special_tokens=not special)
+        return str(texts[0])
+
+    def names(self, ids: Sequence[int]) -> list[str | None]:
+        """How the vocabulary writes tokens; None for those that it has not."""
+        return [self.tokenizer.id_to_token(token) for token in ids]
 
     def detokenizer(self, prompt: Sequence[int], hidden: Container[int]) -> Detokenizer:
         """Text for an answer to this prompt, token by token, without the ``hidden`` ones."""
@@ -73,11 +89,14 @@ class Tokens:
     def check_length(self, text: str) -> None:
         """Raise RequestRefused for a text that is too long whatever its tokens are."""
         if self._most_characters is not None and len(text) > self._most_characters:
-            raise RequestRefused(
-                f"the prompt has {len(text)} characters, which cannot fit the model's context of "
-                f"{self._context_length} tokens; shorten the prompt",
-                code="context_length_exceeded",
-            )
+            raise self._too_long(f"{len(text)} characters")
+
+    def _too_long(self, length: str) -> RequestRefused:
+        return RequestRefused(
+            f"the prompt has {length}, which cannot fit the model's context of "
+            f"{self._context_length} tokens; shorten the prompt",
+            code="context_length_exceeded",
+        )
 
 
 def _keeps_every_character(tokenizer: Tokenizer) -> bool:

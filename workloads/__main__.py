@@ -8,9 +8,11 @@ import sys
 from workloads import bench_startup
 from workloads.agents import options as agent_options
 from workloads.agents.bench import bench_agent
+from workloads.clients import check as client_check
 from workloads.cpu import options as cpu_options
 from workloads.cpu.bench import bench_cpu
 from workloads.gpu import check, offline
+from workloads.http import bench_text
 from workloads.http import path_bench as bench_http
 from workloads.own_server import ending_on_signals
 from workloads.results import folder_problem
@@ -37,10 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     bench_tree.add_parser(commands)
     bench_scheduler.add_parser(commands)
     bench_http.add_parser(commands)
+    bench_text.add_parser(commands)
     simulation = sim_options.add_parser(commands)
     measure_steps.add_parser(commands)
     check.add_parser(commands)
     offline.add_parser(commands)
+    client_check.add_parser(commands)
     args = parser.parse_args(arguments)
     folder = args.output.parent if args.command == measure_steps.NAME else args.output
     if problem := folder_problem(folder):
@@ -52,11 +56,15 @@ def main(arguments: list[str] | None = None) -> int:
             if args.command == cpu_options.NAME:
                 return bench_cpu(cpu_options.resolve(args, cpu))
             if args.command == bench_tree.NAME:
-                return bench_tree.bench_tree(args.output, args.leaves, args.seconds)
+                return bench_tree.bench_tree(
+                    args.output, args.leaves, args.seconds, eviction=args.eviction
+                )
             if args.command == bench_scheduler.NAME:
                 return bench_scheduler.bench_scheduler(args.output, args.waiting)
             if args.command == bench_http.NAME:
                 return bench_http.bench_http(args.output, args.rounds, args.seconds)
+            if args.command == bench_text.NAME:
+                return bench_text.bench_text(args.output, args.model, args.rounds)
             if args.command == sim_options.NAME and args.serial:
                 return simulate_serial(resolve_serial(args, simulation))
             if args.command == sim_options.NAME:
@@ -67,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return check.check_gpu(args)
             if args.command == offline.NAME:
                 return offline.check_gpu_offline(args.output, args.jobs)
+            if args.command == client_check.NAME:
+                return client_check.check_clients(args)
             command = bench_startup.startup_command(args.model)
             return bench_startup.bench_startup(args.output, command)
     except KeyboardInterrupt:

@@ -169,9 +169,7 @@ class PrefixIndex(Protocol[M, L]):
         """Whether the lease reaches into something that was withdrawn."""
         ...
 
-    def publish(
-        self, lease: L, run: bytes, blocks: array[int], payload: bytes = b""
-    ) -> array[int]:
+    def publish(self, lease: L, run: bytes, blocks: array[int], payload: bytes = b"") -> array[int]:
         """Hand computed full blocks over; ``run`` are the tokens right after the lease's, and
         ``payload`` 4 bytes to keep with each, or nothing.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,8 +14,10 @@ from radix_engine.cache.prefix_cache import PrefixCache
 from radix_engine.cache.rehearsal import next_victims
 from radix_engine.cache.token_run import TOKEN_BYTES
 
-# Looks at nodes for each one that is shown: the rest goes into the totals of what is folded.
-_LOOKS_EACH = 4
+# Looks at nodes for each one that is shown, and at least: what they find beyond what is shown goes
+# into the totals of what is folded.
+_LOOKS_EACH = 3
+_LEAST_LOOKS = 1000
 # Of what is shown, at most this share are victims and what is above them.
 _VICTIMS_SHARE = 4
 _IN_USE = 1 << 62  # newer than any use that has ended
@@ -81,9 +83,20 @@ def outline(
 
     ``depth``: edges below a namespace's start that are shown. ``tells``: the namespaces that are
     shown; others are not even counted. Operators only: it tells of all tenants. Cost: O(limit log
-    limit), whatever the tree's size; 5 looks at nodes for each that is shown at most.
+    limit), whatever the tree's size; 4 looks at nodes for each that is shown at most.
     """
     return _Walk(cache, limit, depth, tells, head_tokens, victims).run()
+
+
+@dataclass(slots=True)
+class _Siblings:
+    """The children of a shown node that may be shown, in one order; ``next``: the first that is
+    left."""
+
+    nodes: list[Node]
+    parent: int
+    depth: int
+    next: int = 0
 
 
 class _Walk:
@@ -103,38 +116,53 @@ class _Walk:
         self._depth = depth
         self._tells = tells
         self._head = head_tokens * TOKEN_BYTES
-        self._looks = _LOOKS_EACH * limit
+        self._step = cache.block_size * TOKEN_BYTES
+        self._looks = max(_LEAST_LOOKS, _LOOKS_EACH * limit)
         self._first = [
             node for node in next_victims(cache._tree, victims) if not self._is_below_hidden(node)
         ]
-        self._places = {node: place for place, node in enumerate(self._first, start=1)}
+        self._victims = {node: place for place, node in enumerate(self._first, start=1)}
         self._nodes: list[Sighting] = []
         self._shown: dict[Node, int] = {}
         self._folds: dict[int, Fold] = {}
-        self._recent: list[tuple[int, int, Node, int, int]] = []
-        self._large: list[tuple[int, int, Node, int, int]] = []
-        self._count = 0
+        self._recent: list[tuple[int, int, _Siblings]] = []
+        self._large: list[tuple[int, int, _Siblings]] = []
+        self._by_parent: list[tuple[int, list[Node]]] = []
 
     def run(self) -> Outline:
         """The outline."""
-        cache = self._cache
-        self._show(cache.root, None, 0)
+        self._show(self._cache.root, None, 0)
         for node in self._first:
             self._show_path(node)
         turn = 0
-        heaps = (self._recent, self._large)
         while len(self._nodes) < self._limit and (self._recent or self._large):
-            heap = heaps[turn % 2] or heaps[(turn + 1) % 2]
             turn += 1
-            _, _, node, parent, depth = heappop(heap)
-            if node not in self._shown:
-                self._show(node, parent, depth)
-        for _, _, node, parent, _ in self._recent:
-            if node not in self._shown:
-                self._fold(node, parent)
-        return Outline(cache.block_size, self._nodes, self._folds)
+            if self._recent and (turn % 2 or not self._large):
+                self._show_next(self._recent, _use)
+            else:
+                self._show_next(self._large, _size)
+        for parent, children in self._by_parent:
+            left = [child for child in children if child not in self._shown]
+            if left:
+                self._fold(left, parent)
+        return Outline(self._cache.block_size, self._nodes, self._folds)
+
+    def _show_next(
+        self, heap: list[tuple[int, int, _Siblings]], worth: Callable[[Node], int]
+    ) -> None:
+        """Show the best of all that is left of one order."""
+        _, count, siblings = heap[0]
+        node = siblings.nodes[siblings.next]
+        siblings.next += 1
+        if siblings.next < len(siblings.nodes):
+            heapreplace(heap, (-worth(siblings.nodes[siblings.next]), count, siblings))
+        else:
+            heappop(heap)
+        if node not in self._shown:
+            self._show(node, siblings.parent, siblings.depth)
 
     def _show_path(self, node: Node) -> None:
+        """Show a victim and what is above it."""
         path: list[Node] = []
         above: Node | None = node
         while above is not None and above not in self._shown:
@@ -155,12 +183,11 @@ class _Walk:
         run, locks = node.run, node.pins
         space = node.namespace
         place = len(self._nodes)
-        step = self._cache.block_size * TOKEN_BYTES
         self._shown[node] = place
         self._nodes.append(
             Sighting(
                 parent,
-                bytes(run[:step]) if space is None else space.key,
+                bytes(run[: self._step]) if space is None else space.key,
                 node.start,
                 len(run) // TOKEN_BYTES,
                 len(node.blocks),
@@ -172,77 +199,78 @@ class _Walk:
                 self._cache.retentions.until(node) if node.retained else None,
                 space,
                 len(node.children),
-                self._places.get(node),
+                self._victims.get(node),
                 bytes(run[: self._head]),
             )
         )
-        if not node.children:
-            return
-        if self._depth is not None and depth >= self._depth and node.run:
-            self._fold_all(node, place)
-            return
-        # The newest first, should there be more than one wants to look at.
-        most = min(len(node.children), self._limit, max(self._looks, 1))
-        self._looks -= most
-        recent, large, count = self._recent, self._large, self._count
-        for child in islice(reversed(node.children.values()), most):
-            if child.namespace is not None and self._is_hidden(child.namespace):
-                continue
-            count += 1
-            edges = depth + bool(child.run)
-            used = _IN_USE if child.pins else child.tick
-            heappush(recent, (-used, count, child, place, edges))
-            heappush(large, (-len(child.run), count, child, place, edges))
-        self._count = count
-        if most < len(node.children):
-            self._leave_out(place, len(node.children) - most)
+        if node.children:
+            self._children(node, place, depth)
 
-    def _fold_all(self, node: Node, place: int) -> None:
+    def _children(self, node: Node, place: int, depth: int) -> None:
+        # The newest first, should there be more than one wants to look at.
         most = min(len(node.children), max(self._looks, 1))
         self._looks -= most
-        for child in islice(reversed(node.children.values()), most):
-            if child.namespace is None or not self._is_hidden(child.namespace):
-                self._fold(child, place)
+        children = list(islice(reversed(node.children.values()), most))
+        if self._tells is not None:
+            children = [each for each in children if not self._is_hidden(each)]
         if most < len(node.children):
-            self._leave_out(place, len(node.children) - most)
+            fold = self._folds.setdefault(place, Fold())
+            fold.nodes += len(node.children) - most
+            fold.is_whole = False
+        if not children:
+            return
+        if self._depth is not None and depth >= self._depth and node.run:
+            self._fold(children, place)
+            return
+        self._by_parent.append((place, children))
+        below = depth + bool(children[0].run)
+        for heap, worth in ((self._recent, _use), (self._large, _size)):
+            ordered = sorted(children, key=worth, reverse=True)
+            heappush(heap, (-worth(ordered[0]), place, _Siblings(ordered, place, below)))
 
-    def _leave_out(self, place: int, children: int) -> None:
-        """So many children of a node are not looked at."""
-        fold = self._folds.setdefault(place, Fold())
-        fold.nodes += children
-        fold.is_whole = False
-
-    def _fold(self, node: Node, parent: int) -> None:
-        """Add a child that is not shown, and what is below it, to its parent's totals."""
+    def _fold(self, children: list[Node], parent: int) -> None:
+        """Add children that are not shown, and what is below them, to their parent's totals."""
         fold = self._folds.setdefault(parent, Fold())
-        fold.nodes += 1
-        todo = [node]
+        fold.nodes += len(children)
+        todo = children
         while todo:
-            each = todo.pop()
-            fold.tokens += len(each.run) // TOKEN_BYTES
-            fold.blocks += len(each.blocks)
-            fold.hits += each.hits
-            if each.children:
-                if self._looks < len(each.children):
-                    fold.is_whole = False
-                    continue
-                self._looks -= len(each.children)
-                todo.extend(
-                    child
-                    for child in each.children.values()
-                    if child.namespace is None or not self._is_hidden(child.namespace)
-                )
+            following: list[Node] = []
+            for each in todo:
+                fold.tokens += len(each.run) // TOKEN_BYTES
+                fold.blocks += len(each.blocks)
+                fold.hits += each.hits
+                if each.children:
+                    if self._looks < len(each.children):
+                        fold.is_whole = False
+                        continue
+                    self._looks -= len(each.children)
+                    following.extend(
+                        child
+                        for child in each.children.values()
+                        if self._tells is None or not self._is_hidden(child)
+                    )
+            todo = following
 
     def _is_below_hidden(self, node: Node) -> bool:
-        above: Node | None = node
+        above: Node | None = node if self._tells is not None else None
         while above is not None:
-            if above.namespace is not None and self._is_hidden(above.namespace):
+            if self._is_hidden(above):
                 return True
             above = above.parent
         return False
 
-    def _is_hidden(self, namespace: Namespace) -> bool:
-        return self._tells is not None and not self._tells(namespace)
+    def _is_hidden(self, node: Node) -> bool:
+        space = node.namespace
+        return space is not None and self._tells is not None and not self._tells(space)
+
+
+def _use(node: Node) -> int:
+    """The later, the more: what is in use is newer than any use that has ended."""
+    return _IN_USE if node.pins else node.tick
+
+
+def _size(node: Node) -> int:
+    return len(node.run)
 
 
 def _edges_above(node: Node) -> int:

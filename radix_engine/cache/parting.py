@@ -102,8 +102,8 @@ def stored_after(
     floor = position // tree.block_size * tree.block_bytes
     if floor > at:
         return None
-    while node.run and node.start * TOKEN_BYTES >= floor and node.parent is not None:
-        node, inside = node.parent, len(node.parent.run)
+    while node.run and node.start * TOKEN_BYTES >= floor and (above := node.parent) is not None:
+        node, inside = above, len(above.run)
     inside = min(inside, floor - node.start * TOKEN_BYTES)
     if not node.run and node.namespace is None:
         return None
@@ -115,7 +115,8 @@ def stored_after(
         return None
     start, skip = other
     stored = _going_on(start, skip, tree.block_bytes + most)
-    shared = shared_tokens_bytes(rest, stored)
+    block = tree.block_bytes
+    shared = shared_tokens_bytes(rest[:block], stored[:block])
     if shared == len(rest) or shared >= tree.block_bytes:
         return None
     return floor + shared, stored[shared:]

@@ -37,12 +37,13 @@ from radix_engine.cache.walk import find, find_nothing
 class PrefixCache(CacheWishes):
     """A radix tree over ``num_blocks`` blocks of ``block_size`` tokens.
 
-    ``eviction``: lru, lfu, slru, fifo or priority, or a rule of one's own. ``partial_blocks``: a
-    match ends at the exact token, and names rows of a stored block to copy. ``ttl``: seconds after
-    which an idle run leaves (None: never). ``ghost_blocks``: how many evicted blocks' tokens stay
-    known (None: three times the pool). ``most_retained``: the share of the pool that retentions may
-    cover, ``most_retained_each``: those of one tenant. ``events``: compute block hashes and tell
-    subscribers. ``clock`` gives seconds, for ages and times; the order of accesses uses a counter.
+    ``eviction``: lru, lfu, slru, fifo, priority or agent, or a rule of one's own.
+    ``partial_blocks``: a match ends at the exact token, and names rows of a stored block to copy.
+    ``ttl``: seconds after which an idle run leaves (None: never). ``ghost_blocks``: how many
+    evicted blocks' tokens stay known (None: three times the pool). ``most_retained``: the share of
+    the pool that retentions may cover, ``most_retained_each``: those of one tenant. ``events``:
+    compute block hashes and tell subscribers. ``clock`` gives seconds, for ages and times; the
+    order of accesses uses a counter.
     """
 
     def __init__(

@@ -47,6 +47,8 @@ def _new_leaf(leaf: Node, emptied: dict[Node, int]) -> Node | None:
 
 def _is_bare(node: Node, emptied: dict[Node, int]) -> bool:
     """Whether a node would be a leaf after that."""
-    return bool(node.run and node.blocks) and not node.pins and (
-        emptied.get(node, 0) >= node.stored_children
+    return (
+        bool(node.run and node.blocks)
+        and not node.pins
+        and (emptied.get(node, 0) >= node.stored_children)
     )

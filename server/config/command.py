@@ -76,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m server",
-        usage="%(prog)s [--OPTION VALUE ...]",
+        usage="%(prog)s [--OPTION VALUE ...]\n       %(prog)s lint FILE",
         description="Serve a language model over HTTP with a radix-tree prefix cache. Each option "
         "may also be given as a variable of the environment (--kv-memory as RADIX_KV_MEMORY) or in "
         "a TOML file (kv_memory); the command line counts most, then the environment.",

@@ -157,7 +157,9 @@ MEMORY = (
         Choice(tuple(RULES)),
         "which cached prefix leaves when memory is needed: lru, the one not used for longest; "
         "lfu, the one that served fewest requests; slru, lru, but those that served a request are "
-        "kept longer; fifo, the one stored first; priority, that of the lowest priority",
+        "kept longer; fifo, the one stored first; priority, that of the lowest priority; agent, "
+        "the one least worth its room, by how soon conversations like it have come back (see "
+        "docs/eviction.md)",
         "lru",
     ),
     Option(

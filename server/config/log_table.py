@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.config.option import Option
-from server.config.readers import Choice
+from server.config.readers import Choice, switch
 from server.logs import FORMATS, LEVELS
 
 LOGS = (
@@ -20,5 +20,15 @@ LOGS = (
         Choice(LEVELS),
         "what is logged: this and what is worse. Each request has a line at info",
         "info",
+    ),
+    Option(
+        "log_prompts",
+        "log",
+        switch,
+        "let the log show text of prompts: the few characters in which those differ that keep "
+        "missing the cache",
+        "off",
+        "it shows none",
+        is_switch=True,
     ),
 )

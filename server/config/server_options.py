@@ -11,7 +11,7 @@ from typing import Any
 from scheduler import Limits
 from server.config.sources import DEFAULT, ConfigError, Setting
 from server.logs import LogFormat
-from server.options import CacheOptions, EngineOptions
+from server.options import CacheOptions, EngineOptions, TextOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class ServerOptions:
     wedged_after_s: float
     log_format: LogFormat
     log_level: str
+    log_prompts: bool
     warnings: tuple[str, ...] = ()
 
 
@@ -65,6 +66,7 @@ def make_options(settings: Mapping[str, Setting], warnings: tuple[str, ...]) -> 
         wedged_after_s=values["wedged_after"],
         log_format=values["log_format"],
         log_level=values["log_level"],
+        log_prompts=values["log_prompts"],
         warnings=warnings,
     )
 
@@ -102,6 +104,11 @@ def _engine(values: Mapping[str, Any]) -> EngineOptions:
             ttl_s=values["cache_ttl"],
         ),
         limits=Limits(most, running, values["max_passed_by"], values["max_waiting"]),
+        text=TextOptions(
+            tool_call_form=values["tool_call_form"],
+            reasoning_form=values["reasoning_form"],
+            transcript_bytes=values["transcript_memory"],
+        ),
     )
 
 

@@ -59,12 +59,13 @@ class ActiveRequest:
 class Look:
     """The engine at a moment. ``nodes``: the tree in outline; empty where there is none.
     ``active``: at most 256 requests, the running ones first. ``preempted``: engine ids and when, on
-    the clock of ``time.monotonic``."""
+    the clock of ``time.monotonic``, as is ``at_s``."""
 
     nodes: list[dict[str, Any]]
     active: list[ActiveRequest]
     preempted: list[tuple[float, int]]
     readings: Readings
+    at_s: float
 
 
 class Inspector:
@@ -100,7 +101,7 @@ class Inspector:
         """Seconds since 1970 of a time of ``time.monotonic``."""
         return monotonic_s + self._offset
 
-    def tree(self, query: TreeQuery = TreeQuery()) -> list[dict[str, Any]]:
+    def tree(self, query: TreeQuery) -> list[dict[str, Any]]:
         """The tree in outline, parents first. The engine's thread only walks it; see `outline`."""
         seen = self._call(lambda: self._outline(query))
         return self._write(seen, query)
@@ -114,7 +115,7 @@ class Inspector:
 
         seen, active, preempted = self._call(on_engine)
         nodes = [] if seen is None else self._write(seen, query)
-        return Look(nodes, active, preempted, self._readings())
+        return Look(nodes, active, preempted, self._readings(), time.monotonic())
 
     def explain(
         self,

@@ -11,7 +11,8 @@ from server.http.errors import ApiError
 from server.key_ring import KeyRing
 
 # Paths that anybody may ask for, and those for tenants; all others are for operators.
-OPEN_PATHS = ("/health", "/ready")
+OPEN_PATHS = ("/health", "/ready", "/debug")  # the page itself: it asks for a key
+OPEN_FOLDERS = ("/debug/static/",)
 TENANT_PATHS = ("/tokenize", "/detokenize", "/openapi.json")
 TENANT_FOLDERS = ("/v1/",)
 
@@ -44,7 +45,7 @@ class Access:
         ``headers``: names in lower case. ``client_host``: the address that the connection comes
         from.
         """
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
             return NOBODY
         for_tenants = path in TENANT_PATHS or path.startswith(TENANT_FOLDERS)
         caller = self.caller(headers, client_host)

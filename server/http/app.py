@@ -19,6 +19,7 @@ from server.http.anthropic.routes import ANTHROPIC_BODIES, anthropic_routes
 from server.http.cache_routes import CACHE_BODIES, cache_routes
 from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
 from server.http.client_id import ECHO
+from server.http.debug.routes import DEBUG_BODIES, debug_routes
 from server.http.description import add_models, body_of, stream_of
 from server.http.engine_like import EngineLike
 from server.http.error_forms import error_form
@@ -26,6 +27,7 @@ from server.http.errors import install_handlers, unexpected
 from server.http.gate import Gate
 from server.http.generation import respond
 from server.http.health import health_routes
+from server.http.near_miss_routes import near_miss_routes
 from server.http.noise import NOISE_HEADER
 from server.http.openai.chat import CHAT
 from server.http.openai.chat_request import ChatRequest
@@ -36,6 +38,7 @@ from server.http.schemas import ErrorBody, TextCompletion
 from server.http.service import Service
 from server.http.settings import MAX_BODY_BYTES, HttpSettings
 from server.http.shutdown import Shutdown
+from server.http.tokenize import TOKEN_BODIES, token_routes
 from server.http.watchdog import watch
 
 logger = logging.getLogger("server.http")
@@ -84,6 +87,9 @@ def create_app(
     app.include_router(anthropic_routes(service))
     app.include_router(operation_routes(service))
     app.include_router(cache_routes(service))
+    app.include_router(token_routes(service))
+    app.include_router(debug_routes(service))
+    app.include_router(near_miss_routes(service))
     app.include_router(health_routes(service))
     install_handlers(app, ", ".join(sorted(app.openapi()["paths"])), error_form)
     access = Access(settings.keys, settings.hosts, settings.cors_origins)
@@ -167,7 +173,7 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI description, with the models that FastAPI cannot see."""
         models: list[type[BaseModel]] = [CompletionRequest, ChatRequest, ChatCompletionChunk]
-        models += [*CACHE_BODIES, *ANTHROPIC_BODIES]
+        models += [*TOKEN_BODIES, *CACHE_BODIES, *ANTHROPIC_BODIES, *DEBUG_BODIES]
         return add_models(super().openapi(), models)
 
 

@@ -34,16 +34,30 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def parse(
-    body: bytes, model: type[Model], before: Callable[[dict[str, Any]], None] | None = None
+    body: bytes,
+    model: type[Model],
+    before: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    arrays: bool = False,
 ) -> Model:
     """The body as ``model``. Raises ApiError 400 that names the field. Blocks; any thread.
-    ``before`` may change the parsed JSON object, of which nothing is checked yet.
+    ``before`` may change the parsed JSON object, of which nothing is checked yet. ``arrays``: as
+    `read_object`.
+    """
+    data = read_object(body, arrays=arrays)
+    if before is not None:
+        before(data)
+    return checked(data, model)
+
+
+def read_object(body: bytes, *, arrays: bool = False) -> dict[str, Any]:
+    """The body's JSON object, of which nothing is checked. Raises ApiError 400. Blocks; any thread.
 
     Strict JSON in UTF-8: NaN, Infinity, lone surrogates and nesting beyond 200 levels are refused.
-    Token ids may come as arrays; see `read_json`.
+    ``arrays``: token ids of a long body come as arrays, see `read_json`; else as lists.
     """
     try:
-        data = read_json(body)
+        data = read_json(body, arrays=arrays)
     except TooManyValues:
         raise ApiError(
             400,
@@ -64,8 +78,11 @@ def parse(
             f"The body must be a JSON object, not {_kind(data)}.",
             code="invalid_type",
         )
-    if before is not None:
-        before(data)
+    return data
+
+
+def checked(data: dict[str, Any], model: type[Model]) -> Model:
+    """A JSON object as ``model``. Raises ApiError 400 that names the field."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -98,7 +115,10 @@ def _invalid(problem: ErrorDetails, model: type[BaseModel]) -> ApiError:
         if kind.endswith("_type"):
             code = "invalid_type"
     field = model.model_fields.get(str(path[0])) if path else None
-    if field is not None and field.description:
+    # Of a part of a list's item it would say what the list is, which was not the problem.
+    inside = any(isinstance(part, int) for part in path)
+    is_of_item = inside and (kind == "value_error" or isinstance(path[-1], str))
+    if field is not None and field.description and not is_of_item:
         message += f" Expected: {field.description}"
     return ApiError(400, message, param=name or None, code=code)
 

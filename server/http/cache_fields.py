@@ -26,6 +26,7 @@ from pydantic import (
 from radix_engine.cache import CacheMode, Namespace
 from server.http.breakpoints import Mark
 from server.http.caller import Caller
+from server.http.diagnosis import MAX_ID
 from server.http.job import Context
 from server.outputs import MAX_RETENTION_S, WHOLE_PROMPT, Retain
 
@@ -93,6 +94,12 @@ class PromptCacheOptions(BaseModel):
     )
     ttl: Ttl | None = Field(
         None, description="For how long, such as 30m, at most 7d; for marked prefixes also."
+    )
+    comparison_response_id: str | None = Field(
+        None,
+        max_length=MAX_ID,
+        description="The id of an earlier chat completion; prompt_cache_diagnostics then says what "
+        "kept this one from being served what that one left in the cache.",
     )
 
 
@@ -192,6 +199,12 @@ class CacheFields(BaseModel):
         (their names in lower case)."""
         named = (self.session_id, self.prompt_cache_key, *map(headers.get, SESSION_HEADERS))
         return next((name[:MAX_NAME] for name in named if name), None)
+
+    @property
+    def compared_with(self) -> str | None:
+        """The id of the answer that a diagnosis is to compare with."""
+        options = self.prompt_cache_options
+        return None if options is None else options.comparison_response_id
 
     @property
     def _is_explicit(self) -> bool:

@@ -103,7 +103,7 @@ def cache_routes(service: Service) -> APIRouter:
         _check_operator(request)
         body = await read_body(request, service.settings.max_body_bytes)
         context = service.context(caller_of(request), request.headers)
-        mark = await service.on_text_thread(lambda: _mark(body, context, control))
+        mark = await service.on_text_thread(lambda: _mark(body, context, control), len(body))
         return JSONResponse(asdict(await _asked(service, mark)))
 
     @router.get(

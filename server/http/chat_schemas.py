@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from server.http.diagnosis_schemas import PromptCacheDiagnostics
 from server.http.schemas import STOP_REASON, Exact, StopReason, UsageBody
 
 ChatFinishReason = Literal["stop", "length", "tool_calls", "abort"]
@@ -84,6 +85,9 @@ class ChatCompletion(Exact):
     model: str
     choices: list[ChatChoice]
     usage: UsageBody
+    prompt_cache_diagnostics: PromptCacheDiagnostics | None = Field(
+        None, description="Where it was asked for."
+    )
 
 
 class FunctionDelta(Exact):
@@ -132,3 +136,6 @@ class ChatCompletionChunk(Exact):
     model: str
     choices: list[ChunkChoice]
     usage: UsageBody | None = None
+    prompt_cache_diagnostics: PromptCacheDiagnostics | None = Field(
+        None, description="Where it was asked for, beside usage."
+    )

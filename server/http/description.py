@@ -6,6 +6,7 @@ the models of these bodies; here they are added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,17 +15,21 @@ from pydantic.json_schema import models_json_schema
 _REF = "#/components/schemas/{model}"
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """``openapi_extra`` for a route whose body is ``model``."""
-    schema = {"$ref": _REF.format(model=model.__name__)}
+def body_of(*models: type[BaseModel]) -> dict[str, Any]:
+    """``openapi_extra`` for a route whose body is one of the ``models``."""
+    schema = _one_of(models)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def stream_of(model: type[BaseModel], error: type[BaseModel] | None = None) -> dict[str, Any]:
     """The content of a 200 response that is a stream of ``model`` events when asked for. ``error``:
     what the last event may be in its place."""
-    found = [{"$ref": _REF.format(model=each.__name__)} for each in (model, error) if each]
-    return {"text/event-stream": {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}
+    return {"text/event-stream": {"schema": _one_of([each for each in (model, error) if each])}}
+
+
+def _one_of(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    found = [{"$ref": _REF.format(model=each.__name__)} for each in models]
+    return found[0] if len(found) == 1 else {"anyOf": found}
 
 
 def add_models(schema: dict[str, Any], models: list[type[BaseModel]]) -> dict[str, Any]:

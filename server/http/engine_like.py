@@ -10,6 +10,7 @@ from server.cache_control import CacheControl
 from server.chat.parser import AnswerParser
 from server.chat.prompt import DEFAULT_OPTIONS, ChatOptions, ChatPrompt
 from server.constraint import Constraint
+from server.debug.inspector import Inspector
 from server.outputs import EngineInfo, GenerationParams, Output
 from server.queue_limit import QueueState
 from server.readings import Readings
@@ -23,8 +24,8 @@ class TextLike(Protocol):
     def takes_tools(self) -> bool:
         """Whether the model's chat template shows it tool definitions."""
 
-    def encode(self, text: str, /) -> Sequence[int]:
-        """Token ids of a plain text."""
+    def encode(self, text: str, /, *, special: bool = True) -> Sequence[int]:
+        """Token ids of a plain text; with ``special`` also those that the tokenizer adds to it."""
 
     def chat_text(
         self,
@@ -90,6 +91,9 @@ class TextLike(Protocol):
     def token_text(self, token: int, /) -> TokenText:
         """How a token looks by itself. Quick; any thread."""
 
+    def token_names(self, ids: Sequence[int], /) -> list[str | None]:
+        """How the tokenizer's vocabulary writes tokens; None for those that it has not."""
+
 
 class EngineLike(Protocol):
     """The engine behind the server. ``server.Engine`` is one."""
@@ -105,6 +109,10 @@ class EngineLike(Protocol):
     @property
     def cache_control(self) -> CacheControl:
         """What may be done with the cache besides filling it. Its methods block for a step."""
+
+    @property
+    def inspector(self) -> Inspector:
+        """Looks into the cache and the requests. Its methods block for a step."""
 
     def submit(
         self,
@@ -124,9 +132,6 @@ class EngineLike(Protocol):
 
     def flush_cache(self) -> int:
         """Drop all that is cached and not in use; the number of blocks freed. Blocks for a step."""
-
-    def tree(self) -> dict[str, Any]:
-        """The radix tree, ready for JSON. Blocks for a step."""
 
     def audit(self) -> list[str]:
         """Check that every block has exactly one owner; what is wrong, one line each. Blocks for a

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -34,6 +35,12 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = dict(headers or {})
+
+    def untraced(self) -> ApiError:
+        """The same without a traceback, whose frames hold the request's body: for keeping."""
+        return ApiError(
+            self.status, self.message, param=self.param, code=self.code, headers=self.headers
+        )
 
     def body(self) -> dict[str, Any]:
         """The JSON body that clients read."""
@@ -154,5 +161,14 @@ def install_handlers(app: FastAPI, paths: str, form_of: Callable[[str], ErrorFor
         told = ApiError(error.status_code, message, code=code, headers=headers)
         return form_of(path)(told, None)
 
+    async def query_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        problem = error.errors()[0]
+        name, rule = str(problem["loc"][-1]), str(problem["msg"]).removeprefix("Input ")
+        message = f"{name} {rule}, but {str(problem['input'])[:60]!r} was sent."
+        told = ApiError(400, message, param=name, code="invalid_value")
+        return form_of(request.url.path)(told, None)
+
     app.add_exception_handler(ApiError, api_error)
+    app.add_exception_handler(RequestValidationError, query_error)
     app.add_exception_handler(HTTPException, http_error)

@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -20,11 +19,14 @@ from server.errors import RequestRefused
 from server.http.body import read_body
 from server.http.caller import caller_of
 from server.http.client_id import client_id, echoed
+from server.http.debug.register import Entry
 from server.http.door import Visit
 from server.http.endpoint import Endpoint, Head, Reply
 from server.http.errors import ApiError, from_refusal, shutting_down, unexpected
-from server.http.job import Job
+from server.http.job import SCORE_BYTES, Job
+from server.http.long_json import LongResponse
 from server.http.openai.fields import ignored_header
+from server.http.prompt_facts import diagnosis_of, look_for_near_misses
 from server.http.request_log import CLIENT_CLOSED_REQUEST, Ending, record
 from server.http.service import Service
 from server.http.sse import EventStream
@@ -54,7 +56,18 @@ class Call:
         self._request = request
         self._service = service
         service.begin(self.submission)
+        service.register.begin(
+            Entry(
+                self.id,
+                client_id(self.headers),
+                request.scope["path"],
+                self.caller.tenant,
+                self.times,
+                self.submission,
+            )
+        )
         self._watcher: asyncio.Task[None] | None = None
+        self.job: Job | None = None  # once its prompts are submitted
 
     def reply(self, job: Job) -> Reply:
         """Begin the answer."""
@@ -76,7 +89,7 @@ class Call:
 
     def fail(self, error: ApiError) -> None:
         """The request ends with an error."""
-        self.status, self.error = error.status, error
+        self.status, self.error = error.status, error.untraced()
 
     def watch(self) -> None:
         """From now on (the body is read), abort everything at once when the client hangs up."""
@@ -91,6 +104,7 @@ class Call:
         """Abort what still runs; count and log what came of the request."""
         if self._watcher is not None:
             self._watcher.cancel()
+            self._watcher = None  # it holds this call: memory in circles stays until long after
         submission = self.submission
         submission.give_up()
         self._service.end(submission)
@@ -107,6 +121,12 @@ class Call:
             submission.was_aborted,
         )
         record(ending, self.times, self._service.metrics.requests)
+        self._service.register.end(ending, self.times.elapsed_s)
+        job = self.job
+        if job is not None:
+            look_for_near_misses(
+                self._service.near_misses, job.prompts, job.facts, job.params, ending.usage
+            )
 
 
 async def respond(request: Request, service: Service, endpoint: Endpoint) -> Response:
@@ -122,14 +142,14 @@ async def respond(request: Request, service: Service, endpoint: Endpoint) -> Res
         body = await read_body(request, service.settings.max_body_bytes)
         call.watch()
         visit.expect(1)
-        job = await service.on_text_thread(lambda: _start(body, service, call, visit))
+        job = await service.on_text_thread(lambda: _start(body, service, call, visit), len(body))
         headers |= {**ignored_header(job.ignored), **job.headers}
         response: Response
         if job.stream:
             response = EventStream(_events(call, job, service), call.end, headers)
             streaming = True
         else:
-            response = JSONResponse(await _whole(call, job, service), headers=headers)
+            response = await _whole(call, job, service, headers)
         call.status = 200
     except (ClientGone, ClientDisconnect):
         call.status = CLIENT_CLOSED_REQUEST
@@ -153,11 +173,17 @@ def _start(body: bytes, service: Service, call: Call, visit: Visit) -> Job:
     visit.expect(len(job.prompts))
     call.submission.remember = job.remember
     call.submission.submit(job.prompts, job.params, param=call.endpoint.prompt_field)
+    if len(job.facts) == 1:
+        diagnosis = diagnosis_of(job.prompts[0], job.facts[0], job.params, service.recent, call.id)
+        job = replace(job, diagnosis=diagnosis)
+    call.job = job
     return job
 
 
-async def _whole(call: Call, job: Job, service: Service) -> dict[str, Any]:
-    """The body of an answer that is sent at once. Raises ApiError when the engine gave up."""
+async def _whole(
+    call: Call, job: Job, service: Service, headers: Mapping[str, str]
+) -> JSONResponse:
+    """An answer that is sent at once. Raises ApiError when the engine gave up."""
     pieces: list[list[Output]] = [[] for _ in range(job.num_choices)]
     async for batch in call.submission.batches():
         for index, output in batch:
@@ -168,9 +194,12 @@ async def _whole(call: Call, job: Job, service: Service) -> dict[str, Any]:
                 raise shutting_down()
             pieces[index].append(output)
     answers = list(map(join, pieces))
-    make = functools.partial(call.reply(job).whole, answers, call.submission.usage())
-    # With log-probabilities thousands of tokens may be looked up; a long text may be parsed.
-    return make() if job.is_plain else await service.on_text_thread(make)
+    usage = call.submission.usage()
+    make = functools.partial(call.reply(job).whole, answers, usage)
+    size = job.work(usage)
+    if size is None:
+        return JSONResponse(make(), headers=dict(headers))
+    return await service.on_text_thread(lambda: LongResponse(make(), headers=dict(headers)), size)
 
 
 async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[bytes, None]:
@@ -195,7 +224,8 @@ async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[byte
                 if output.prompt_logprobs is None:
                     events += show()
                 else:  # thousands of tokens may be looked up
-                    events += await service.on_text_thread(show)
+                    size = SCORE_BYTES * output.usage.prompt_tokens
+                    events += await service.on_text_thread(show, size)
             if events:
                 yield b"".join(events)
     except ClientGone:

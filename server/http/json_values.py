@@ -1,8 +1,8 @@
 """From a body's JSON to Python's values, without stopping other threads for long.
 
-The parser holds Python's lock from its first byte to its last, some 40 ns for each value; text costs
-next to nothing. So lists of token ids, of which a body may have millions, are cut out first and read
-piece by piece into compact arrays. Of all else there may be only so many values.
+The parser holds Python's lock from its first byte to its last, some 40 ns for each value; text
+costs next to nothing. So lists of token ids, of which a body may have millions, are cut out first
+and read piece by piece into compact arrays. Of all else there may be only so many values.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TooManyValues(ValueError):
     """A body has more values than anybody needs."""
 
 
-def read_json(body: bytes) -> Any:
-    """The value of strict JSON in UTF-8. Lists of token ids that are a long body's ``prompt`` or
-    ``tokens`` come as int32 arrays.
+def read_json(body: bytes, *, arrays: bool) -> Any:
+    """The value of strict JSON in UTF-8. With ``arrays`` lists of token ids that are a long body's
+    ``prompt`` or ``tokens`` come as int32 arrays.
 
     Raises ValueError: NaN, Infinity, lone surrogates and nesting beyond 200 levels are no JSON; and
     TooManyValues.
@@ -44,8 +44,11 @@ def read_json(body: bytes) -> Any:
     if len(body) < _LONG_BYTES:
         return from_json(body, allow_inf_nan=False)
     start = _start_of_lists(body)
-    data = None if start is None else _read_around(body, start)
-    if data is not None:
+    found = None if start is None else _read_around(body, start)
+    if found is not None:
+        data, key = found
+        if not arrays:
+            data[key] = _as_lists(data[key])
         return data
     _check_values(body)
     return from_json(body, allow_inf_nan=False)
@@ -64,9 +67,9 @@ def _start_of_lists(body: bytes) -> int | None:
     return None
 
 
-def _read_around(body: bytes, start: int) -> dict[str, Any] | None:
-    """The body, with the token ids that seem to be at ``start``; None where it is something else,
-    such as a text that looks like it."""
+def _read_around(body: bytes, start: int) -> tuple[dict[str, Any], str] | None:
+    """The body, and the field whose value are the token ids that seem to be at ``start``; None
+    where that is something else, such as a text that looks like it."""
     try:
         ids, end = _read_lists(body, start)
         mark = secrets.token_hex(16)
@@ -81,7 +84,11 @@ def _read_around(body: bytes, start: int) -> dict[str, Any] | None:
     if len(places) != 1:
         return None
     data[places[0]] = ids
-    return data
+    return data, places[0]
+
+
+def _as_lists(ids: TokenLists) -> list[Any]:
+    return [each.tolist() for each in ids] if isinstance(ids, list) else ids.tolist()
 
 
 def _read_lists(body: bytes, start: int) -> tuple[TokenLists, int]:

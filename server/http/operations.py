@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -17,14 +16,13 @@ from server.http.schemas import (
     ModelCard,
     ModelList,
     ServerInfo,
-    Tree,
 )
 from server.http.server_info import server_info
 from server.http.service import Service
 
 
 def operation_routes(service: Service) -> APIRouter:
-    """Routes for models, health, server info, the tree and the cache."""
+    """Routes for models, server info and the cache."""
     router = APIRouter()
     started, started_s = int(time.time()), time.monotonic()
 
@@ -58,15 +56,6 @@ def operation_routes(service: Service) -> APIRouter:
     )
     async def info() -> Response:
         return JSONResponse(server_info(service, started_s))
-
-    @router.get(
-        "/debug/tree",
-        summary="The radix tree as JSON",
-        responses={200: {"model": Tree}, 503: {"model": ErrorBody}},
-    )
-    async def tree() -> Response:
-        body = await service.between_steps(lambda: json.dumps(service.engine.tree()))
-        return Response(body, media_type="application/json")
 
     @router.get(
         "/debug/audit",

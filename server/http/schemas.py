@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -277,6 +277,3 @@ class Audit(Exact):
     """Whether every block of the KV memory has exactly one owner."""
 
     problems: list[str] = Field(description="What is wrong, one line each; empty: nothing.")
-
-
-Tree = dict[str, Any]

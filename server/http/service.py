@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from server.diagnostics import RecentPrompts
 from server.head_noise import NoiseFilter
 from server.http.bridge import Bridge
 from server.http.caller import Caller
+from server.http.debug.register import Register
 from server.http.door import Door
 from server.http.engine_like import EngineLike
 from server.http.errors import ApiError
@@ -20,14 +21,16 @@ from server.http.readiness import Readiness
 from server.http.settings import HttpSettings
 from server.http.shutdown import Shutdown
 from server.http.submission import Piece, Submission
+from server.http.text_threads import TextThreads
 from server.metrics import Metrics
+from server.near_miss import Register as NearMisses
+from server.near_miss import Watch
 from server.outputs import GenerationParams
 from server.tenants import TenantLimits
 from server.version import version
 
 Result = TypeVar("Result")
 
-_MAX_TEXT_THREADS = 4
 _ENGINE_THREADS = 2
 
 
@@ -47,16 +50,24 @@ class Service:
         self.bridge: Bridge[Piece] = Bridge()
         self.version = version()
         self.readiness = Readiness(engine, shutdown, settings.wedged_after_s)
+        self.recent = RecentPrompts()
+        self.near_misses = Watch(
+            engine.text,
+            engine.cache_control.branch_after,
+            log_prompts=settings.log_prompts,
+            register=NearMisses(),
+        )
         self.metrics = Metrics(
             engine.info,
             self.version,
             read=engine.readings,
             is_ready=lambda: self.readiness.problem() is None,
             noise=lambda: sum(count for _, count in self.noise.counts()),
+            near_misses=self.near_misses.register,
         )
+        self.register = Register()
         self._submissions: set[Submission] = set()
-        text_threads = min(_MAX_TEXT_THREADS, os.cpu_count() or 1)
-        self._text = ThreadPoolExecutor(text_threads, thread_name_prefix="text")
+        self._text = TextThreads()
         self._blocking = ThreadPoolExecutor(_ENGINE_THREADS, thread_name_prefix="engine-call")
 
     def check_open(self) -> None:
@@ -91,9 +102,10 @@ class Service:
             return params
         return replace(params, timeout_s=most)
 
-    async def on_text_thread(self, work: Callable[[], Result]) -> Result:
-        """The result of ``work``, which parses or tokenises."""
-        return await asyncio.get_running_loop().run_in_executor(self._text, work)
+    async def on_text_thread(self, work: Callable[[], Result], size: int = 0) -> Result:
+        """The result of ``work``, which parses or tokenises. From some tens of thousands of bytes
+        on, their ``size`` has to be told: see `TextThreads`."""
+        return await self._text.run(work, size)
 
     async def between_steps(self, work: Callable[[], Result]) -> Result:
         """The result of ``work``, which waits for a gap between two steps.
@@ -113,5 +125,6 @@ class Service:
 
     def close(self) -> None:
         """Let the threads end once they are idle."""
-        self._text.shutdown(wait=False, cancel_futures=True)
+        self._text.close()
+        self.near_misses.close()
         self._blocking.shutdown(wait=False, cancel_futures=True)

@@ -19,7 +19,8 @@ class HttpSettings:
     engine with work to do that has not ended a step for so long is taken for wedged.
     ``head_noise``: what is taken out of system prompts. ``model_aliases``: other names under which
     the model may be asked for; in these, ``*`` is any characters. ``ping_s``: in a stream whose API
-    knows pings one is sent after so many seconds without anything else.
+    knows pings one is sent after so many seconds without anything else. ``log_prompts``: the log
+    may show text of prompts, where it tells of near-misses.
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
@@ -31,3 +32,4 @@ class HttpSettings:
     head_noise: HeadNoise = field(default_factory=HeadNoise)
     model_aliases: tuple[str, ...] = ()
     ping_s: float = 10.0
+    log_prompts: bool = False

@@ -9,6 +9,8 @@ from typing import Any
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from server.http.long_json import long_json
+
 DONE = b"data: [DONE]\n\n"
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -17,6 +19,11 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 def event(data: Mapping[str, Any]) -> bytes:
     """One event. ASCII only: some clients split lines at any Unicode line separator."""
     return b"data: " + _to_json(data).encode("ascii") + b"\n\n"
+
+
+def long_event(data: Mapping[str, Any]) -> bytes:
+    """The same of data with many entries, on a thread beside others."""
+    return b"data: " + long_json(data, _to_json).encode("ascii") + b"\n\n"
 
 
 class EventStream(Response):

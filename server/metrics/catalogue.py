@@ -102,6 +102,14 @@ COUNTED = {
         "repeated_releases", "", "Leases given back twice: harmless, but a fault of the server."
     ),
     "flushes": _counter("flushes", "", "Times that the cache was emptied."),
+    "transcript_prompts": _counter(
+        "transcript_prompts",
+        "",
+        "Chats of which tokens were known from earlier turns, and were not made from the text.",
+    ),
+    "transcript_reused_tokens": _counter(
+        "transcript_reused_tokens", "tokens", "Their tokens that were known."
+    ),
 }
 
 MATCH_ENDS = _counter(
@@ -127,6 +135,9 @@ RETAINED_BLOCKS = _gauge("retained_blocks", "blocks", "Cached blocks that retent
 KV_CAPACITY_TOKENS = _gauge("kv_capacity_tokens", "tokens", "Tokens that the KV memory holds.")
 KV_CAPACITY_BYTES = _gauge("kv_capacity_bytes", "bytes", "The size of the KV memory.")
 KV_USED_TOKENS = _gauge("kv_used_tokens", "tokens", "Room for tokens in blocks that are not free.")
+TRANSCRIPT_BYTES = _gauge(
+    "transcript_bytes", "bytes", "Memory for tokens of earlier turns, see --transcript-memory."
+)
 SESSIONS = _gauge("sessions", "", "Sessions that are known, by the names that clients gave them.")
 LRU_HIT_RATIO = _gauge(
     "lru_hit_ratio",
@@ -162,6 +173,20 @@ REFUSALS = _counter(
 
 HEAD_NOISE = _counter(
     "stripped_head_noise", "", "Pieces of noise taken off the head of system prompts."
+)
+
+NEAR_MISSES = _counter(
+    "near_misses",
+    "",
+    "Requests that left a cached prefix at a place where such requests keep doing so, by what they "
+    "differ in there.",
+    "kind",
+)
+NEAR_MISS_TOKENS = _counter(
+    "near_miss_tokens",
+    "tokens",
+    "Prompt tokens of these that were computed again although they are as in the cache.",
+    "kind",
 )
 
 FIRST_TOKEN_SECONDS = _histogram(
@@ -208,6 +233,7 @@ ALL = (
     KV_CAPACITY_TOKENS,
     KV_CAPACITY_BYTES,
     KV_USED_TOKENS,
+    TRANSCRIPT_BYTES,
     SESSIONS,
     LRU_HIT_RATIO,
     STALLED_SECONDS,
@@ -217,6 +243,8 @@ ALL = (
     REQUESTS,
     REFUSALS,
     HEAD_NOISE,
+    NEAR_MISSES,
+    NEAR_MISS_TOKENS,
     FIRST_TOKEN_SECONDS,
     INTER_TOKEN_SECONDS,
     QUEUE_SECONDS,

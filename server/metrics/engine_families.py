@@ -41,6 +41,7 @@ def engine_families(info: EngineInfo, readings: Readings, *, ready: bool) -> Ite
     yield gauge(names.KV_CAPACITY_BYTES, alone(info.kv_tokens * info.kv_bytes_per_token))
     used = info.num_blocks - state.get("blocks_free", 0)
     yield gauge(names.KV_USED_TOKENS, alone(used * info.block_size))
+    yield gauge(names.TRANSCRIPT_BYTES, alone(state.get("transcript_bytes", 0)))
     yield gauge(names.SESSIONS, alone(state.get("sessions", 0)))
     curve = {f"{times:g}": share for times, share in readings.hit_rate_curve.items()}
     yield gauge(names.LRU_HIT_RATIO, by_label(curve))

@@ -10,9 +10,16 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from server.metrics import catalogue
-from server.metrics.engine_families import alone, build_family, counter, engine_families
+from server.metrics.engine_families import (
+    alone,
+    build_family,
+    by_label,
+    counter,
+    engine_families,
+)
 from server.metrics.request_families import request_families
 from server.metrics.request_metrics import RequestMetrics
+from server.near_miss import Register
 from server.outputs import EngineInfo
 from server.readings import Readings
 
@@ -21,8 +28,8 @@ class Metrics:
     """All metrics of one application, in a registry of its own.
 
     ``read``: the engine's readings now; ``is_ready``: whether it takes requests; ``noise``: pieces
-    of head noise that were stripped. All are quick. ``requests``: where requests are counted, on
-    the event loop.
+    of head noise that were stripped. All are quick. ``near_misses``: where those are noted.
+    ``requests``: where requests are counted, on the event loop.
     """
 
     def __init__(
@@ -32,10 +39,13 @@ class Metrics:
         read: Callable[[], Readings],
         is_ready: Callable[[], bool],
         noise: Callable[[], int],
+        near_misses: Register,
     ) -> None:
         self.requests = RequestMetrics()
         self._registry = CollectorRegistry()
-        self._registry.register(_Families(info, version, read, is_ready, noise, self.requests))
+        self._registry.register(
+            _Families(info, version, read, is_ready, noise, near_misses, self.requests)
+        )
         ProcessCollector(registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
@@ -57,6 +67,7 @@ class _Families(Collector):
         read: Callable[[], Readings],
         is_ready: Callable[[], bool],
         noise: Callable[[], int],
+        near_misses: Register,
         requests: RequestMetrics,
     ) -> None:
         self._info = info
@@ -64,6 +75,7 @@ class _Families(Collector):
         self._read = read
         self._is_ready = is_ready
         self._noise = noise
+        self._near_misses = near_misses
         self._requests = requests
 
     def describe(self) -> Iterable[Family]:
@@ -75,4 +87,7 @@ class _Families(Collector):
         yield build_family(self._info, self._version)
         yield from engine_families(self._info, self._read(), ready=self._is_ready())
         yield counter(catalogue.HEAD_NOISE, alone(self._noise()))
+        near = self._near_misses
+        yield counter(catalogue.NEAR_MISSES, by_label(near.by_kind))
+        yield counter(catalogue.NEAR_MISS_TOKENS, by_label(near.tokens_by_kind))
         yield from request_families(self._requests)

@@ -69,6 +69,7 @@ class RequestMachine(RuleBasedStateMachine):
             ttl=TTL,
             ghost_blocks=ghosts,
             most_retained=0.5,
+            most_retained_each=0.5,
             eviction=eviction,
         )
         self.tree = NaiveTree(size)

@@ -12,7 +12,7 @@ from scheduler import Limits
 from server import EngineOptions
 from server.config import ServerOptions, parse
 from server.config.table import OPTIONS
-from server.options import CacheOptions
+from server.options import CacheOptions, TextOptions
 from tests.config.values import texts_of
 
 DEFAULT_LIMITS = Limits(max_waiting=1024)
@@ -37,7 +37,8 @@ def test_each_option_reaches_the_engine() -> None:
         "--quantization int4 --kv-dtype int8 --kernels torch --attention torch --exact "
         "--max-step-tokens 100 --max-running 9 --max-passed-by 2 --host 0.0.0.0 --grace 0 "
         "--eviction slru --partial-blocks off --cache-ttl 60 --order dfs --fair --max-waiting 7 "
-        "--gpu-memory-utilization 0.5"
+        "--gpu-memory-utilization 0.5 --tool-call-form hermes --reasoning-form think "
+        "--transcript-memory 1MiB"
     )
     assert options.engine == EngineOptions(
         model="m",
@@ -54,6 +55,7 @@ def test_each_option_reaches_the_engine() -> None:
         limits=Limits(100, 9, 2, 7),
         order="dfs",
         fair=True,
+        text=TextOptions("hermes", "think", 2**20),
     )
     assert (options.host, options.port, options.grace_s) == ("0.0.0.0", 0, 0.0)
     divided = parsed("--tensor-parallel 2 --step-timeout 90").engine
@@ -140,6 +142,9 @@ def complaint(words: str, capsys: pytest.CaptureFixture[str], **environment: str
         ("--max-running 9 --max-step-tokens 8", "--max-running (9) must not exceed --max-step"),
         ("--max-passed-by -1", "--max-passed-by: must be a whole number from 0"),
         ("--max-waiting -1", "write 0 or unlimited for no limit"),
+        ("--tool-call-form xml", "--tool-call-form: must be one of auto, mistral, qwen-xml"),
+        ("--reasoning-form on", "--reasoning-form: must be one of auto, think, mistral, none"),
+        ("--transcript-memory 5%", "--transcript-memory: must be a size from 0 B to 1.0 TiB"),
         ("--max-body-size 10", "--max-body-size: must be a size from 1.0 KiB to 1.0 GiB"),
         ("--max-body-size 50%", "--max-body-size: must be a size"),
         ("--request-timeout 0", "--request-timeout: must be a number from 0.001 to 86400"),

@@ -17,6 +17,7 @@ _OTHERS = {
     "max_step_tokens": ("100", "2048"),
     "max_running": ("1", "9"),
     "max_passed_by": ("0", "7"),
+    "transcript_memory": ("0", "1MiB", "1.5GiB"),
     "max_waiting": ("unlimited", "0", "1", "5000"),
     "host": ("0.0.0.0", "::1", "localhost"),
     "port": ("0", "8001", "65535"),

@@ -1,4 +1,4 @@
-"""Requests that want their prompt's values are served as far as these are known, and have them all."""
+"""Requests that want their prompt's values are served as far as these are known, and have all."""
 
 from __future__ import annotations
 

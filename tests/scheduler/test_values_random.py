@@ -102,7 +102,9 @@ def test_any_story_leaves_all_values_right(story: Story) -> None:
         within = [r for r in aborts.pop(now, []) if r.state is not State.FINISHED]
         aborted.update(within)
         if bench.scheduler.has_work:
-            bench.step(abort=within)  # after it was planned: others may stand on what these announce
+            bench.step(
+                abort=within
+            )  # after it was planned: others may stand on what these announce
             bench.assert_stored_values_are_right()
         now += 1
     bench.assert_idle()

@@ -85,9 +85,9 @@ class ValuingBench(Bench):
         self.requests.extend(new)
         return new[0]
 
-    def scored(self, prompt: Sequence[int], **fields: CacheMode) -> Request:
+    def scored(self, prompt: Sequence[int], mode: CacheMode = CacheMode.DEFAULT) -> Request:
         """Serve one such request to its end."""
-        request = self.ask(prompt, **fields)
+        request = self.ask(prompt, mode=mode)
         self.run()
         assert_has_its_values(request)
         return request
@@ -109,4 +109,3 @@ def assert_has_its_values(request: Request) -> None:
     assert request.payload is not None
     prompt = request.tokens[: request.num_prompt_tokens].tolist()
     assert known(request.payload)[: len(prompt)] == values_of(prompt)
-

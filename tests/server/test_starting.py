@@ -27,7 +27,7 @@ def test_the_options_of_http_reach_it(tmp_path: Path) -> None:
         parsed(
             "--api-key-file", str(keys), "--cors-origin", "https://a.example",
             "--request-timeout", "9", "--max-body-size", "2KiB", "--host", "box.example",
-            "--wedged-after", "7",
+            "--wedged-after", "7", "--model-alias", "claude-*", "--model-alias", "gpt",
         )
     )  # fmt: skip
     assert settings.keys is not None
@@ -35,6 +35,8 @@ def test_the_options_of_http_reach_it(tmp_path: Path) -> None:
     assert settings.cors_origins == ("https://a.example",)
     assert (settings.request_timeout_s, settings.max_body_bytes) == (9.0, 2048)
     assert (settings.hosts, settings.wedged_after_s) == (("box.example",), 7.0)
+    assert settings.model_aliases == ("claude-*", "gpt")
+    assert http_settings(parsed()).model_aliases == ()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

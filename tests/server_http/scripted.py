@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from radix_engine.cache import MatchEnd, PrefixCache, Reason
 from radix_engine.model.token_logprob import TokenLogprob
-from scheduler import Limits
+from scheduler import Limits, Scheduler
 from server.cache_control import CacheControl
+from server.debug.inspector import Inspector
+from server.debug.lives import Lives
 from server.errors import RequestRefused
 from server.outputs import EngineInfo, GenerationParams, Output, PromptLogprobs, Usage
 from server.queue_limit import QueueState
@@ -61,7 +62,7 @@ class ScriptedText(ScriptedChat):
         self.gate = threading.Event()
         self.at_gate = threading.Event()
 
-    def encode(self, text: str, /) -> list[int]:
+    def encode(self, text: str, /, *, special: bool = True) -> list[int]:
         if "gate" in text:
             self.at_gate.set()
             assert self.gate.wait(TIMEOUT_S)
@@ -69,6 +70,9 @@ class ScriptedText(ScriptedChat):
 
     def decode(self, ids: Sequence[int], /, *, special: bool = False) -> str:
         return bytes(ids).decode(errors="replace")
+
+    def token_names(self, ids: Sequence[int], /) -> list[str | None]:
+        return [chr(token) if token < 256 else None for token in ids]
 
     def token_text(self, token: int, /) -> TokenText:
         data = bytes([token])
@@ -150,7 +154,12 @@ class ScriptedEngine:
         self.info = INFO
         self.text = ScriptedText()
         self.record = Record()
-        self.cache_control = CacheControl(PrefixCache(64), lambda work: work())
+        cache = PrefixCache(64)
+        self.cache_control = CacheControl(cache, lambda work: work())
+        scheduler = Scheduler(cache, Limits())
+        self.inspector = Inspector(
+            cache, scheduler, Lives(), lambda work: work(), self.text.decode, self.readings
+        )
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._held: dict[int, Held] = {}
         self._seen: set[tuple[int, ...]] = set()
@@ -212,9 +221,6 @@ class ScriptedEngine:
         blocks = sum(len(prompt) // 16 for prompt in self._seen)
         self._seen.clear()
         return blocks
-
-    def tree(self) -> dict[str, Any]:
-        return {"prompts": [bytes(prompt).decode(errors="replace") for prompt in self._seen]}
 
     def audit(self) -> list[str]:
         return ["block 7 has two owners"]

@@ -43,7 +43,7 @@ class ScriptedChat:
         self.remembered: list[list[int]] = []
         self.replies = dict(REPLIES)
 
-    def encode(self, text: str, /) -> list[int]:
+    def encode(self, text: str, /, *, special: bool = True) -> list[int]:
         raise NotImplementedError
 
     def render_chat(

@@ -67,7 +67,7 @@ class Codec:
     def __init__(self, template: Callable[[Messages, Tools], str] = plain) -> None:
         self.render = template
 
-    def encode(self, text: str, /) -> list[int]:
+    def encode(self, text: str, /, *, special: bool = True) -> list[int]:
         ids, left = [], text.encode()
         while left:
             word = next((w for w in WORDS if left.startswith(w.encode())), None)

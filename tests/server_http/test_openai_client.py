@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import openai
 import pytest
@@ -129,6 +130,52 @@ def test_errors_become_the_clients_exceptions(client: openai.OpenAI) -> None:
         client.completions.create(model="other", prompt="x")
     with pytest.raises(openai.APIError, match="the script says so"):
         list(client.completions.create(model="scripted-1", prompt="will fail", stream=True))
+
+
+def test_every_form_of_a_prompt(client: openai.OpenAI) -> None:
+    forms: list[tuple[Any, int]] = [
+        ("hey", 1),
+        (["one", "two"], 2),
+        ([104, 101, 121], 1),
+        ([[104], [101, 121]], 2),
+    ]
+    for prompt, choices in forms:
+        answer = client.completions.create(model="scripted-1", prompt=prompt, n=2)
+        assert [choice.index for choice in answer.choices] == list(range(2 * choices))
+        assert {choice.text for choice in answer.choices[::2]} == {TEXT}
+
+
+def test_what_old_completions_had_is_taken_where_it_asks_for_nothing(
+    client: openai.OpenAI,
+) -> None:
+    for fields in ({"suffix": ""}, {"best_of": 1}, {"best_of": 2, "n": 2}, {"user": "me"}):
+        raw = client.completions.with_raw_response.create(
+            model="scripted-1", prompt="hey", **cast(Any, fields)
+        )
+        assert "suffix" not in raw.headers.get("x-ignored-fields", "")
+        assert len(raw.parse().choices) == fields.get("n", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"suffix": "end"}, "suffix"),
+        ({"best_of": 3}, "best_of"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"n": 0}, "n"),
+        ({"n": 10**12}, "n"),
+        ({"prompt": [[104], "a"]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_its_name(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    body: dict[str, Any] = {"model": "scripted-1", "prompt": "hey", **fields}
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(**body)
+    assert refused.value.param == param
+    assert param in refused.value.message
 
 
 def test_the_model_list(client: openai.OpenAI) -> None:

@@ -59,13 +59,12 @@ def test_server_info_shows_memory_counters_and_state(server: Running) -> None:
     assert info.steps.stalled_s == 0
 
 
-def test_the_tree_is_passed_through_and_a_flush_reports_what_it_freed(server: Running) -> None:
+def test_a_flush_reports_what_it_freed(server: Running) -> None:
     prompt = "\u00e9" * 16  # 32 tokens, two blocks
     server.client.post("/flush_cache")
     server.post("/v1/completions", {"prompt": prompt})
-    assert server.client.get("/debug/tree").json() == {"prompts": [prompt]}
     assert server.client.post("/flush_cache").json() == {"freed_blocks": 2}
-    assert server.client.get("/debug/tree").json() == {"prompts": []}
+    assert server.client.post("/flush_cache").json() == {"freed_blocks": 0}
 
 
 def test_an_operator_may_ask_for_an_audit(server: Running) -> None:

@@ -188,6 +188,17 @@ def test_an_invalid_body_is_refused_by_name_and_the_next_request_is_answered(
 
 
 @pytest.mark.parametrize(
+    ("message", "is_told"),
+    [({"role": "usr", "content": "x"}, False), ({"role": "user"}, False), (5, True)],
+)
+def test_what_a_list_is_does_not_bury_what_is_wrong_inside_its_items(
+    server: Running, message: Any, is_told: bool
+) -> None:
+    error = server.post(CHAT, {"messages": [message]}).json()["error"]
+    assert ("The conversation so far" in error["message"]) == is_told
+
+
+@pytest.mark.parametrize(
     "neutral",
     [
         {"logprobs": None, "echo": False, "suffix": "", "best_of": 1, "n": 1, "logit_bias": {}},

@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from radix_engine.cache import DEFAULT, MatchEnd, Namespace, Reason
-from scheduler import Limits
+from radix_engine.cache import DEFAULT, MatchEnd, Namespace, PrefixCache, Reason
+from scheduler import Limits, Scheduler
 from server.cache_control import CacheControl
 from server.chat.parser import AnswerParser, PlainParser
 from server.chat.prompt import DEFAULT_OPTIONS, ChatOptions, ChatPrompt
 from server.constraint import Constraint
+from server.debug.inspector import Inspector
+from server.debug.lives import Lives
 from server.errors import RequestRefused
 from server.garbage import GarbageCollector, tame_garbage_collector
 from server.outputs import EngineInfo, GenerationParams, Output, Usage
@@ -37,13 +39,17 @@ class InstantText:
     takes_tools = False
     call_openings: frozenset[int] = frozenset()
 
-    def encode(self, text: str, /) -> list[int]:
+    def encode(self, text: str, /, *, special: bool = True) -> list[int]:
         """The bytes."""
         return list(text.encode())
 
     def decode(self, ids: Sequence[int], /, *, special: bool = False) -> str:
         """The text of some bytes."""
         return bytes(ids).decode(errors="replace")
+
+    def token_names(self, ids: Sequence[int], /) -> list[str | None]:
+        """The bytes."""
+        return [chr(token) for token in ids]
 
     def token_text(self, token: int, /) -> TokenText:
         """The byte."""
@@ -132,6 +138,14 @@ class InstantEngine:
             limits=Limits(256),
         )
         self.cache_control = CacheControl(None, lambda work: work())
+        self.inspector = Inspector(
+            None,
+            Scheduler(PrefixCache(1), Limits()),
+            Lives(),
+            lambda work: work(),
+            self.text.decode,
+            self.readings,
+        )
         self._ids = 0
         self._collector: GarbageCollector | None = None
         self._lock = threading.Lock()
@@ -163,10 +177,6 @@ class InstantEngine:
     def flush_cache(self) -> int:
         """There is none."""
         return 0
-
-    def tree(self) -> dict[str, Any]:
-        """There is none."""
-        return {}
 
     def audit(self) -> list[str]:
         """There is nothing to audit."""

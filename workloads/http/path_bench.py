@@ -141,11 +141,12 @@ def _measure(ports: Mapping[str, int], rounds: int, seconds: float) -> Timings:
 def _added(of_server: Mapping[str, Sequence[Timing]], share: str) -> float:
     pairs = zip(of_server["ours"], of_server["bare"], strict=True)
     name = f"{share}_ms"
-    return statistics.median(getattr(ours, name) - getattr(bare, name) for ours, bare in pairs)
+    added = [getattr(ours, name) - getattr(bare, name) for ours, bare in pairs]
+    return float(statistics.median(added))
 
 
 def _median(timings: Sequence[Timing], name: str) -> float:
-    return statistics.median(getattr(each, name) for each in timings)
+    return float(statistics.median(getattr(each, name) for each in timings))
 
 
 def _side_by_side(timings: Timings) -> str:

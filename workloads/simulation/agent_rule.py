@@ -1,4 +1,4 @@
-"""The agent rule where calls take no time: their replies end later than their paths are free."""
+"""The agent rule in a simulation: it is told when replies end, and whether they call a tool."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from radix_engine.cache.eviction import AgentLeaves
 
 
 class LateReplies(AgentLeaves):
-    """The agent rule of a simulation in which a path is given back at once, so that every call
-    finds room, while its reply still runs. The rule hears of its end, and of why it ended, when
-    that has come and no sooner: it would seem better than it can be."""
+    """The agent rule where a path may be given back at once, so that every call finds room, while
+    its reply still runs. The rule hears of its end, and of why it ended, when that has come and no
+    sooner: else it would seem better than it can be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,5 +32,5 @@ class LateReplies(AgentLeaves):
         while self._expected and self._expected[0][0] <= now:
             ended, _, tool_call, lease = heapq.heappop(self._expected)
             if tool_call:
-                self.called_tool(lease, ended)
-            self.replied(lease.note, ended)
+                self.called_tool(lease, now)
+            self.replied(lease.note, ended, now)

@@ -22,20 +22,25 @@ _BEHIND = np.array([-1], np.int32).tobytes()
 class SerialCache:
     """Serves calls from ``num_blocks`` blocks by an eviction rule. A block of the trace is a block
     of one token here. A call that runs keeps its path; one that finds no room keeps the first
-    blocks of it. A call of no time gives its path back at once; a rule that is a `LateReplies`
-    hears of the end of its reply when that came."""
+    blocks of it. A call of no time gives its path back at once; the agent rule hears of the end of
+    its reply when that came. ``ghosts``: evicted blocks that are remembered (None: as many as a
+    server does for the agent rule, which finds by them what a call continues; else none)."""
 
-    def __init__(self, num_blocks: int, eviction: str | EvictionRule, *, ghosts: int = 0) -> None:
+    def __init__(
+        self, num_blocks: int, eviction: str | EvictionRule, *, ghosts: int | None = None
+    ) -> None:
         self._clock = SimClock()
+        self._late = LateReplies() if eviction == "agent" else None
+        if ghosts is None:
+            ghosts = 0 if self._late is None else 3 * num_blocks
         self.cache = PrefixCache(
             num_blocks,
             1,
             self._clock.read,
-            eviction=eviction,
+            eviction=self._late or eviction,
             partial_blocks=False,
             ghost_blocks=ghosts,
         )
-        self._late = eviction if isinstance(eviction, LateReplies) else None
         self._running: list[tuple[float, int, Lease, SerialCall]] = []
         self._served = 0
 
@@ -61,9 +66,7 @@ class SerialCache:
         if call.end_s > call.start_s:
             heapq.heappush(self._running, (call.end_s, self._served, lease, call))
         else:
-            cache.release(lease)
-            if self._late is not None:
-                self._late.expect(lease, call.start_s + call.reply_s, tool_call=_calls_tool(call))
+            self._release(lease, call, call.start_s + call.reply_s)
         cache.expire()
         return min(found, call.prompt_blocks)
 
@@ -71,12 +74,12 @@ class SerialCache:
         while self._running and self._running[0][0] <= now:
             ended, _, lease, call = heapq.heappop(self._running)
             self._clock.advance_to(ended)
-            if _calls_tool(call):
-                self.cache.note_tool_call(lease)
-            self.cache.release(lease)
+            self._release(lease, call, ended)
         if self._late is not None:
             self._late.hear(now)
 
-
-def _calls_tool(call: SerialCall) -> bool:
-    return call.stop == "tool_use"
+    def _release(self, lease: Lease, call: SerialCall, replied: float) -> None:
+        self.cache.release(lease)
+        if self._late is not None:
+            self._late.expect(lease, replied, tool_call=call.stop == "tool_use")
+            self._late.hear(self._clock.read())

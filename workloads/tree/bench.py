@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from radix_engine.cache import RULES
 from workloads.results import figures_table, write_results
 from workloads.tree import report
 from workloads.tree.build import (
@@ -65,6 +66,12 @@ def add_parser(
         f"of other sizes are left out (default {' '.join(map(str, LEAVES))})",
     )
     parser.add_argument(
+        "--eviction",
+        choices=list(RULES),
+        default="lru",
+        help=f"the eviction rule; of another than lru, {NAME}-RULE.json is written (default lru)",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
         default=Path("results"),
@@ -89,17 +96,22 @@ def _leaves(text: str) -> int:
 
 
 def bench_tree(
-    output: Path, sizes: Sequence[int], seconds: float, runs: int = LONG_RUNS, rounds: int = ROUNDS
+    output: Path,
+    sizes: Sequence[int],
+    seconds: float,
+    runs: int = LONG_RUNS,
+    rounds: int = ROUNDS,
+    eviction: str = "lru",
 ) -> int:
     """Measure, print and write; returns the exit status.
 
     ``runs``: how many long runs to measure the memory of; ``rounds``: of operations.
     """
     sizes = sorted(set(sizes))
-    samples, footprints = _operations(sizes, rounds)
+    samples, footprints = _operations(sizes, rounds, eviction)
     with _bar("runs of 1,024 tokens", (1 + GHOSTS_PER_BLOCK) * runs, "run") as progress:
         runs_memory = long_runs(runs, progress)
-    churn = Churn(sizes[-1])
+    churn = Churn(sizes[-1], eviction=eviction)
     with _bar("leaves to use", sizes[-1], "leaf") as progress:
         fill(churn, progress)
     with _bar("in use", seconds, "s") as progress:
@@ -126,8 +138,9 @@ def bench_tree(
         },
         "churn": asdict(in_use),
     }
-    path = write_results(output, NAME, figures, data)
-    plot = output / f"{NAME}.png"
+    name = NAME if eviction == "lru" else f"{NAME}-{eviction}"
+    path = write_results(output, name, figures, data)
+    plot = output / f"{name}.png"
     _draw(medians, plot)
     print(f"\n{report.operations_table(medians)}\n\n{report.memory_table(memory)}\n")
     print(f"{report.churn_table(in_use)}\n\n{figures_table(figures)}")
@@ -138,7 +151,7 @@ def bench_tree(
 
 
 def _operations(
-    sizes: Sequence[int], rounds: int
+    sizes: Sequence[int], rounds: int, eviction: str
 ) -> tuple[dict[int, dict[str, list[float]]], Footprints]:
     """Grow a tree of each size; microseconds of each operation, and the trees' memory."""
     footprints: Footprints = {}
@@ -147,7 +160,7 @@ def _operations(
     total = leaves * (1 + GHOSTS_PER_BLOCK) + 2 * GHOSTS_PER_BLOCK * (leaves // LEAVES_PER_HEAD)
     with _bar("leaves to measure", total, "leaf") as progress:
         for size in sizes:
-            tree = empty_tree(size, room_needed(rounds))
+            tree = empty_tree(size, room_needed(rounds), eviction=eviction)
             store_leaves(tree, progress)
             fresh = footprint(tree.cache, size)
             make_ghosts(tree, progress)

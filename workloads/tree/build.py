@@ -63,12 +63,13 @@ def publish(cache: PrefixCache, run: bytes) -> Lease:
     return lease
 
 
-def empty_tree(leaves: int, room: int, seed: int = 0) -> GrownTree:
+def empty_tree(leaves: int, room: int, seed: int = 0, eviction: str = "lru") -> GrownTree:
     """A tree without leaves yet, in a pool for ``leaves`` of them and ``room`` blocks more."""
     rng = np.random.default_rng(seed)
     heads = [tokens(rng, 2 * BLOCK) for _ in range(max(1, leaves // LEAVES_PER_HEAD))]
     blocks = leaves + 2 * len(heads)
-    cache = PrefixCache(blocks + room, BLOCK, ghost_blocks=GHOSTS_PER_BLOCK * blocks)
+    ghosts = GHOSTS_PER_BLOCK * blocks
+    cache = PrefixCache(blocks + room, BLOCK, ghost_blocks=ghosts, eviction=eviction)
     return GrownTree(leaves, cache, heads, rng)
 
 

@@ -77,7 +77,7 @@ class Request:
 class Churn:
     """The requests over one cache. ``step`` ends one and admits one."""
 
-    def __init__(self, leaves: int, seed: int = 0) -> None:
+    def __init__(self, leaves: int, seed: int = 0, eviction: str = "lru") -> None:
         self.leaves = leaves
         self.clock = Clock()
         self.times = Times()
@@ -88,7 +88,8 @@ class Churn:
         blocks = int(leaves * BLOCKS_PER_LEAF) + 2 * LONG_BLOCKS
         # Quiet times: about half of a leaf's age when it goes.
         self._quiet_every = max(1, leaves // 5)
-        self.cache = PrefixCache(blocks, BLOCK, self.clock, ttl=IDLE_LIMIT * leaves)
+        limit = IDLE_LIMIT * leaves
+        self.cache = PrefixCache(blocks, BLOCK, self.clock, ttl=limit, eviction=eviction)
         self._running: deque[Request] = deque()
         self._ended: deque[bytes] = deque(maxlen=REMEMBERED)
 

@@ -81,12 +81,10 @@ class AgentLeaves:
             self._leaves.expire()
         if self._returns.due():
             self._calls.rebuild(now)
-            self._leaves.expire()
         before = self._continued(seen, reach)
         if before is None:
             call = Call(now, None, 0)
-            if seen.run:
-                seen.rank |= _SHARED
+            _share(seen)
         else:
             gap = math.log2(max(now - before.began, self._config.least_gap_s))
             if before.log_gap is not None:
@@ -101,8 +99,7 @@ class AgentLeaves:
         """A branch is of its request's kind; as one call, they come back once."""
         of = origin.note
         if of is not None:
-            lease.note = call = Call(of.began, of.log_gap, of.gap_class)
-            self._calls.enter(call, now, waits=False)
+            lease.note = Call(of.began, of.log_gap, of.gap_class)  # entered when it is filed
 
     def stored(self, lease: Lease, now: float) -> None:
         """Nothing to note: the path is looked at when the call ends."""
@@ -112,13 +109,13 @@ class AgentLeaves:
         call: Call | None = lease.note
         if call is not None and not call.stop:
             self._calls.note_tool(call)
-            self._again(call)
+            self._again(call, now)
 
     def ended(self, lease: Lease, now: float) -> None:
         """Its age counts from now on."""
         self.given_back(lease, now)
         if lease.note is not None:
-            self.replied(lease.note, now)
+            self.replied(lease.note, now, now)
 
     def given_back(self, lease: Lease, now: float) -> None:
         """Its path has a new tick, by which the next call finds it."""
@@ -130,16 +127,16 @@ class AgentLeaves:
         else:
             self._calls.give_up(call)
 
-    def replied(self, call: Call, ended: float) -> None:
-        """The reply of a call has ended."""
+    def replied(self, call: Call, ended: float, now: float) -> None:
+        """The reply of a call has ended, now or before."""
         self._calls.note_end(call, ended)
-        self._again(call)
+        self._again(call, now)
 
     def add(self, leaf: Node, now: float) -> None:
         """A leaf may be evicted from now on."""
         call = self._calls.at(leaf.tick)
         group, since = self._group(leaf, call)
-        self._leaves.add(leaf, group, since, call)
+        self._leaves.add(leaf, group, since, call, self._worth, now)
 
     def discard(self, leaf: Node) -> None:
         """A leaf may no longer be evicted."""
@@ -150,12 +147,9 @@ class AgentLeaves:
         return self._leaves.victim(now, self._survey)
 
     def removed(self, leaf: Node, now: float) -> None:
-        """A leaf is no more. Where branches part there, they do so above it as well."""
+        """A leaf is no more."""
         self._guard.evicted(len(leaf.blocks))
         self._leaves.discard(leaf)
-        parent = leaf.parent
-        if leaf.rank & _SHARED and parent is not None and parent.run:
-            parent.rank |= _SHARED
 
     def leaves(self) -> list[Node]:
         """All of them."""
@@ -167,8 +161,6 @@ class AgentLeaves:
         self._calls.clear()
 
     def _continued(self, seen: Node, reach: int) -> Call | None:
-        if not seen.run:  # a namespace has the tick of whoever used it last
-            return None
         before = self._calls.at(seen.tick)
         if before is not None and seen.rank & _SHARED and before.length != reach:
             return None
@@ -183,13 +175,12 @@ class AgentLeaves:
             node = seen  # the first one to go on had parted from what goes on here
             while node.end > parted and node.parent is not None:
                 node = node.parent
-            if node.run:
-                node.rank |= _SHARED
+            _share(node)
         if parted is None:
             before.parted_at = reach
         if not before.is_continued:
             before.is_continued = True
-            self._again(before)
+            self._again(before, now)
 
     def _group(self, leaf: Node, call: Call | None) -> tuple[int, float]:
         """The group of a leaf, and the time that its age counts from."""
@@ -208,36 +199,47 @@ class AgentLeaves:
             number, since = returns.replied(call.gap_class, call.stop), call.ended
         return number + (returns.classes if call.is_continued else 0), since
 
-    def _again(self, call: Call) -> None:
+    def _again(self, call: Call, now: float) -> None:
         """Something has changed about a call: its leaf belongs elsewhere."""
         leaf = call.leaf
         if leaf is not None:
             self._leaves.discard(leaf)
             group, since = self._group(leaf, call)
-            self._leaves.add(leaf, group, since, call)
+            self._leaves.add(leaf, group, since, call, self._worth, now)
 
     def _survey(self, now: float) -> Iterator[Interval]:
         """What each group's leaves are worth, by their age now."""
-        classes = self._returns.classes
         for group, items in self._leaves.groups():
             if group == self._unknown:
                 yield Interval(_UNKNOWN_WORTH, -math.inf, math.inf, items)
-            elif group < classes:
-                yield from self._by_age(self._returns.rows[group], 1.0, items, now)
             else:
-                row = self._returns.rows[group - classes]
-                yield from self._by_age(row, self._guard.factor, items, now)
+                yield from self._by_age(group, items, now)
 
-    def _by_age(
-        self, row: list[float], factor: float, items: SortedList[Item], now: float
-    ) -> Iterator[Interval]:
+    def _by_age(self, group: int, items: SortedList[Item], now: float) -> Iterator[Interval]:
         """A group's leaves, oldest first, cut where their ages cross from one bin to the next."""
         returns = self._returns
-        at, count = 0, len(items)
-        while at < count:
-            low = items[at][0]
+        first = next(items.irange(), None)
+        while first is not None:
+            low = first[0]
             number = returns.bin(now - low)
             # What was put in since counts as young; rounding must not leave the first one out.
             high = max(low, now - returns.edges[number]) if number else math.inf
-            yield Interval(row[number] * factor, low, high, items)
-            at = items.bisect_right((high, math.inf))
+            yield Interval(self._worth(group, now - low), low, high, items)
+            first = next(items.irange((high, math.inf)), None)
+
+    def _worth(self, group: int, age: float) -> float:
+        """What a second of holding a leaf of this group and age is worth, in returns."""
+        returns, classes = self._returns, self._returns.classes
+        if group == self._unknown:
+            return _UNKNOWN_WORTH
+        if group < classes:
+            return returns.rows[group][returns.bin(age)]
+        return returns.rows[group - classes][returns.bin(age)] * self._guard.factor
+
+
+def _share(node: Node) -> None:
+    """Branches part at this node, so what is above it is theirs together, too."""
+    at: Node | None = node
+    while at is not None and at.run and not at.rank & _SHARED:
+        at.rank |= _SHARED
+        at = at.parent

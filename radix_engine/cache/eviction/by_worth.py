@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
@@ -23,7 +24,7 @@ Item = tuple[float, int, Node, "SortedList[Item]", Call | None]
 """A leaf, by the time its age counts from and its tick, which no two leaves share; its group, and
 the call that left it."""
 
-Spans = Callable[[float, float], tuple[float, float]]
+Worth = Callable[[int, float], float]
 
 
 class Interval(NamedTuple):
@@ -38,9 +39,9 @@ class Interval(NamedTuple):
 class LeavesByWorth:
     """Leaves in so many groups, each in the order of age.
 
-    The victims are those of the interval of least worth, oldest first, then those of the next. A
-    leaf that comes in between is among them at once where its interval was listed, or after the
-    next survey. Costs: O(log leaves) to add and to discard.
+    The victims are those of the interval of least worth, oldest first, then those of the next.
+    Leaves that come while a survey is good are listed with it. Costs: O(log leaves) to add and to
+    discard.
     """
 
     def __init__(self, groups: int) -> None:
@@ -53,8 +54,10 @@ class LeavesByWorth:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, leaf: Node, group: int, since: float, call: Call | None) -> None:
-        """A leaf whose age counts from ``since``."""
+    def add(
+        self, leaf: Node, group: int, since: float, call: Call | None, worth: Worth, now: float
+    ) -> None:
+        """A leaf whose age counts from ``since``. ``worth``: of a leaf of this group and age."""
         items = self._groups[group]
         item = (since, leaf.tick, leaf, items, call)
         items.add(item)
@@ -62,14 +65,18 @@ class LeavesByWorth:
         self._count += 1
         if call is not None:
             call.leaf = leaf
-        batch = self._batch
-        if (
-            batch
-            and batch[-1][3] is items
-            and item[:2] <= batch[-1][:2]
-            and since >= self._intervals[-1].low
-        ):
-            batch.append(item)  # what is left of a branch goes before the next one is touched
+        if not self._surveyed <= now <= self._surveyed + _GOOD_FOR_S or not self._intervals:
+            return
+        batch, last = self._batch, self._intervals[-1]
+        if last.items is items and last.low <= since <= last.high:
+            if batch and item[:2] <= batch[-1][:2]:
+                batch.append(item)  # what is left of a branch goes before the next one is touched
+            return
+        insort(
+            self._intervals, Interval(worth(group, now - since), since, since, items), key=_order
+        )
+        if self._intervals[-1] is not last:
+            batch.clear()
 
     def discard(self, leaf: Node) -> None:
         """Take a leaf out, if it is here."""

@@ -91,7 +91,7 @@ class Calls:
 
     def file(self, call: Call, tick: int, length: int, now: float) -> None:
         """The path of a call has this tick, and so many tokens."""
-        if call.slot < 0:  # it ran for longer than so many others took to come
+        if call.slot < 0:  # a branch, or it ran for longer than so many others took to come
             self.enter(call, now, waits=False)
         call.tick = tick
         call.length = length

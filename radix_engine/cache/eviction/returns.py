@@ -81,10 +81,10 @@ class Returns:
         self._cuts = [low + (high - low) * k / steps for k in range(steps)]
         self._arrived = (1 + config.gap_classes) * STOPS  # the first class of ages since arrival
         self.classes = self._arrived + 1 + config.gap_classes
-        # Those that came back in a bin; and the last bin that each was waiting in, which says all
-        # that it reached. Lists take single counts much faster than arrays.
-        self._new_came = [[0] * self.bins for _ in range(self.classes)]
-        self._new_last = [[0] * self.bins for _ in range(self.classes)]
+        # New since the last table, as places in it: bins in which some came back; and the last bin
+        # that each was waiting in, which says all that it reached.
+        self._new_came: list[int] = []
+        self._new_last: list[int] = []
         self._came = np.zeros((self.classes, self.bins))
         self._reached = np.zeros((self.classes, self.bins))
         self._calls = 0
@@ -114,15 +114,15 @@ class Returns:
 
     def came_back(self, number: int, age: float) -> None:
         """One of a class came back at this age."""
-        at = self.bin(age)
-        self._new_came[number][at] += 1
-        self._new_last[number][at] += 1
+        place = number * self.bins + self.bin(age)
+        self._new_came.append(place)
+        self._new_last.append(place)
 
     def lost(self, number: int, age: float) -> None:
         """One of a class is not watched any more; it had not come back at this age."""
         before = self.bin(age) - 1
         if before >= 0:
-            self._new_last[number][before] += 1
+            self._new_last.append(number * self.bins + before)
 
     def due(self) -> bool:
         """Count a call; whether the table should be made anew: also early in the first ones."""
@@ -131,14 +131,15 @@ class Returns:
 
     def add_gone(self, numbers: Numbers) -> None:
         """One more of each of these classes has not come back at all."""
-        for number, count in enumerate(np.bincount(numbers, minlength=self.classes).tolist()):
-            self._new_last[number][-1] += count
+        self._new_last.extend((numbers * self.bins + self.bins - 1).tolist())
 
     def rebuild(self, waiting: Numbers, ages: Counts) -> None:
         """Make the table anew. ``waiting``: the class of each that has not come back yet, with its
         age. Cost: O(waiting) in numpy, and a fraction of a millisecond."""
-        self._came += self._taken(self._new_came)
-        self._reached += _from_the_right(self._taken(self._new_last))
+        self._came += self._table(np.array(self._new_came, np.int64))
+        self._reached += _from_the_right(self._table(np.array(self._new_last, np.int64)))
+        self._new_came.clear()
+        self._new_last.clear()
         self._came *= self.config.decay
         self._reached *= self.config.decay
         self.rows = _worth(
@@ -146,12 +147,10 @@ class Returns:
         ).tolist()
         self.version += 1
 
-    def _taken(self, counts: list[list[int]]) -> Counts:
-        """New counts as an array; they are 0 then."""
-        array = np.array(counts, np.float64)
-        for row in counts:
-            row[:] = [0] * self.bins
-        return array
+    def _table(self, places: Numbers) -> Counts:
+        """How often each place of the table occurs."""
+        counts = np.bincount(places, minlength=self.classes * self.bins)
+        return counts.reshape(self.classes, self.bins).astype(np.float64)
 
     def _reached_by(self, waiting: Numbers, ages: Counts) -> Counts:
         """By class and bin, how many of those that wait have lived through it."""
@@ -159,9 +158,7 @@ class Returns:
         octaves = np.log2(np.maximum(ages, config.least_s) / config.least_s)
         bins = np.minimum(self.bins - 1, 1 + (config.bins_per_octave * octaves).astype(np.int64))
         bins[ages < config.least_s] = 0
-        size = self.classes * self.bins
-        counts = np.bincount(waiting * self.bins + bins, minlength=size)
-        present = counts.reshape(self.classes, self.bins).astype(np.float64)
+        present = self._table(waiting * self.bins + bins)
         return _from_the_right(present) - present
 
     def _chances(self, reached: Counts) -> tuple[Counts, Counts]:
@@ -194,9 +191,9 @@ def _worth(chance: Counts, waits: Counts, edges: list[float]) -> Counts:
     held = np.zeros((classes, bins + 1))  # seconds held up to each edge, expected
     # One that comes back in a bin does so, on average, in the middle of it.
     np.cumsum(waits[:, :-1] * (1 - chance / 2) * np.diff(edges), axis=1, out=held[:, 1:])
-    returns = waits[:, :-1, None] - waits[:, None, :]
-    seconds = held[:, None, :] - held[:, :-1, None]
-    later = np.arange(bins + 1)[None, :] > np.arange(bins)[:, None]
-    rates = returns / np.where(later, np.maximum(seconds, 1e-12), np.inf)
-    worth: Counts = rates.max(axis=2)
-    return worth
+    worth = np.empty((bins, classes))
+    waits, held = np.ascontiguousarray(waits.T), np.ascontiguousarray(held.T)
+    for at in range(bins):
+        seconds = np.maximum(held[at + 1 :] - held[at], 1e-12)
+        worth[at] = ((waits[at] - waits[at + 1 :]) / seconds).max(0)
+    return worth.T

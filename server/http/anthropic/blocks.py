@@ -81,12 +81,32 @@ class RedactedThinkingBlock(Block):
     data: str
 
 
+class ToolReferenceBlock(Markable):
+    """The name of a tool that was found by a search for tools. All tools are shown anyway, so it
+    is left out."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
 def _texts(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     return value if value is None else blocks_of(value, {"text": TextBlock})
 
 
+def _results(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if value is None else blocks_of(value, _RESULT_KINDS)
+
+
 # Each may be sent as a string, too, which is one block of text.
 Texts = Annotated[str | list[TextBlock] | None, WrapValidator(_texts)]
+Results = Annotated[
+    str | list[Annotated[TextBlock | ToolReferenceBlock, Discriminator("type")]] | None,
+    WrapValidator(_results),
+]
+_RESULT_KINDS: Mapping[str, type[TextBlock | ToolReferenceBlock]] = {
+    "text": TextBlock,
+    "tool_reference": ToolReferenceBlock,
+}
 
 
 class ToolResultBlock(Markable):
@@ -94,7 +114,7 @@ class ToolResultBlock(Markable):
 
     type: Literal["tool_result"]
     tool_use_id: str = Field(min_length=1)
-    content: Texts = None
+    content: Results = None
     is_error: bool | None = None
 
 
@@ -127,8 +147,6 @@ def blocks_of(value: Any, kinds: Mapping[str, type[Kind]]) -> list[Kind]:
         value = [{"type": "text", "text": value}]
     if not isinstance(value, list):
         raise ValueError("content must be a string or a list of blocks.")
-    if not value:
-        raise ValueError("content is empty; it must have at least one block.")
     return [_block(each, f"content[{index}]", kinds) for index, each in enumerate(value)]
 
 

@@ -6,9 +6,11 @@
     user      [tool_result, text]           ->  tool, user
 
 Blocks of text are joined with nothing between them: no text is ours. Messages of one role in a row
-are one turn, as this API has it; of a user's, an empty line parts them. Some templates take no
-user's words right after results; for these, such words can end the last result, after an empty
-line.
+are one turn, as this API has it; of a user's, an empty line parts them.
+
+Some templates are strict about turns: they take no user's words right after results, and a system
+prompt only at the beginning. For these, such words can end the last result, after an empty line,
+and later system prompts can be the user's words.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ def conversation_of(
     tools: Sequence[Tool],
     automatic: CacheControl | None,
     *,
-    words_in_results: bool = False,
+    strict_turns: bool = False,
 ) -> Conversation:
-    """``automatic`` marks the last block, where that is not marked itself. ``words_in_results``:
-    what a user says after results ends the last of them. Raises ApiError 400 for a conversation
-    that no answer can go on with."""
-    turns = _Turns(words_in_results)
+    """``automatic`` marks the last block, where that is not marked itself. ``strict_turns``: for
+    templates that are strict about them. Raises ApiError 400 for a conversation that no answer can
+    go on with."""
+    turns = _Turns(strict_turns)
     for place, tool in enumerate(tools):
         turns.mark(tool, Mark(tool=place))
     if system:
@@ -72,8 +74,8 @@ def conversation_of(
 class _Turns:
     """A conversation so far."""
 
-    def __init__(self, words_in_results: bool) -> None:
-        self._words_in_results = words_in_results
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
         self._messages: list[dict[str, Any]] = []
         self._marks: list[tuple[Mark, float]] = []
 
@@ -90,16 +92,18 @@ class _Turns:
 
     def add(self, message: InputMessage) -> None:
         """A message of any role."""
-        if message.role == "system":
+        role = message.role
+        if role == "system" and not (self._strict and self._messages):
             self.system([block for block in message.blocks if isinstance(block, TextBlock)])
             return
+        role = "user" if role == "system" else role
         is_first = True  # of the text
         for block in message.blocks:
             if isinstance(block, ToolResultBlock):
                 self._result(block)
                 is_first = True
                 continue
-            turn = self._turn(message.role)
+            turn = self._turn(role)
             if isinstance(block, TextBlock):
                 if is_first and turn["role"] != "assistant" and turn["content"]:
                     turn["content"] += _BETWEEN
@@ -135,7 +139,7 @@ class _Turns:
     def _turn(self, role: str) -> dict[str, Any]:
         """The message that this role is speaking in."""
         before = self._messages[-1]["role"] if self._messages else None
-        goes_on = before == role or (before == "tool" and role == "user" and self._words_in_results)
+        goes_on = before == role or (before == "tool" and role == "user" and self._strict)
         if not goes_on:
             self._messages.append({"role": role, "content": ""})
         return self._messages[-1]

@@ -22,6 +22,7 @@ from server.http.tool_use import ToolUse
 
 _OPEN = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 _THINKING, _EFFORT = "enable_thinking", "reasoning_effort"
+_LEFT_OUT = ("redacted_thinking", "tool_reference")
 # Templates that look at an effort know three.
 _KNOWN_EFFORT = {"xhigh": "high", "max": "high"}
 
@@ -106,7 +107,7 @@ class ConversationFields(CacheFields):
                 code="unsupported_parameter",
             )
 
-    def conversation(self, *, words_in_results: bool = False) -> Conversation:
+    def conversation(self, *, strict_turns: bool = False) -> Conversation:
         """What is said, with its marks; see `conversation_of`. Raises ApiError 400."""
         system = [block for block in self.system or () if isinstance(block, TextBlock)]
         told = conversation_of(
@@ -114,7 +115,7 @@ class ConversationFields(CacheFields):
             self.messages,
             self.tools or (),
             self.cache_control,
-            words_in_results=words_in_results,
+            strict_turns=strict_turns,
         )
         if len(told.marks) > MOST_BREAKPOINTS:
             raise ApiError(
@@ -158,7 +159,7 @@ class ConversationFields(CacheFields):
             names += tool.ignored()
         for block in self._blocks():
             names += _extra("content", block)
-            names += [block.type] if block.type == "redacted_thinking" else []
+            names += [block.type] if block.type in _LEFT_OUT else []
         names += _extra("thinking", self.thinking)
         names += _extra("output_config", self.output_config)
         names += _extra("tool_choice", self.tool_choice)

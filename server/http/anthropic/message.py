@@ -32,6 +32,8 @@ class InputMessage(BaseModel):
 
     @model_validator(mode="after")
     def _may_say_it(self) -> InputMessage:
+        if not self.blocks:
+            raise ValueError("content is empty; it must have at least one block.")
         for index, block in enumerate(self.blocks):
             if block.type not in _KINDS[self.role]:
                 raise ValueError(

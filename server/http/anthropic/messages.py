@@ -10,6 +10,8 @@ from server.http.body import parse
 from server.http.endpoint import Endpoint
 from server.http.job import Context, Job
 from server.http.noise import CleanHead
+from server.http.prompt_facts import PromptFacts
+from server.near_miss import PromptSource
 from server.outputs import GenerationParams, Retain
 
 
@@ -22,6 +24,7 @@ def _prepare(body: bytes, context: Context) -> Job:
     marks = made.marks(text, info.block_size) if info.retains else ()
     caching = fields.caching(context)
     retain = [Retain(each.tokens, each.seconds) for each in marks if each.tokens]
+    asked = fields.diagnostics
     is_lost = bool(made.conversation.marks) and not info.retains
     return MessagesJob(
         prompts=[prompt.ids],
@@ -46,6 +49,14 @@ def _prepare(body: bytes, context: Context) -> Job:
         headers=head.header(),
         new_parser=tools.new_parser(text, prompt),
         remember=prompt.remember if caching.mode.stores else None,
+        facts=(
+            PromptFacts(
+                PromptSource(prompt.text, made.conversation.messages, tools.for_template or ()),
+                made.options.variables,
+                asked is not None,
+                None if asked is None else asked.previous_message_id,
+            ),
+        ),
         marks=marks,
         context_length=info.context_length,
     )

@@ -52,7 +52,7 @@ def ready(fields: ConversationFields, context: Context) -> Ready:
     try:
         return _rendered(fields, conversation, context)
     except RequestRefused as refusal:
-        other = fields.conversation(words_in_results=True)
+        other = fields.conversation(strict_turns=True)
         if refusal.param != "messages" or other.messages == conversation.messages:
             raise
         return _rendered(fields, other, context)

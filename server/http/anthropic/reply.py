@@ -76,6 +76,8 @@ class MessagesReply:
         return [named_event(error_body(error, self._head.id))]
 
     def _message(self, usage: Usage) -> dict[str, Any]:
+        diagnosis = self._job.diagnosis
+        asked = {} if diagnosis is None else {"diagnostics": diagnosis.anthropic(usage)}
         return {
             "id": self._head.id,
             "type": "message",
@@ -85,6 +87,7 @@ class MessagesReply:
             "stop_reason": None,
             "stop_sequence": None,
             "usage": usage_body(usage, self._job.marks),
+            **asked,
         }
 
     def _end(self, answer: Output | Completion) -> dict[str, Any]:

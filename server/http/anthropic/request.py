@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from radix_engine.model.sampling_params import SamplingParams
 from server.http.anthropic.fields import ConversationFields
+from server.http.diagnosis import MAX_ID
 from server.http.openai.fields import MAX_STOP_CHARACTERS, MAX_STOPS, MAX_TOKENS_LIMIT
+
+
+class Diagnostics(BaseModel):
+    """Asks why no more of the prompt was cached."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    previous_message_id: str | None = Field(
+        None,
+        max_length=MAX_ID,
+        description="The id of an earlier message to compare with; null: there is none yet.",
+    )
 
 
 class MessagesRequest(ConversationFields):
@@ -55,6 +68,10 @@ class MessagesRequest(ConversationFields):
     )
     metadata: dict[str, Any] | None = Field(
         None, description="Labels of yours, an object. Not used."
+    )
+    diagnostics: Diagnostics | None = Field(
+        None,
+        description="Asks for diagnostics of the cache, such as {previous_message_id: msg_...}.",
     )
 
     def sampling(self, defaults: SamplingParams) -> SamplingParams:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, RootModel
 
+from server.http.diagnosis_schemas import MessageDiagnostics
 from server.http.schemas import CacheRetention, Exact, MatchEndBody
 
 StopReason = Literal[
@@ -76,6 +77,9 @@ class Message(Exact):
     stop_reason: StopReason | None = Field(description="null: more follows.")
     stop_sequence: str | None = Field(description="Which of stop_sequences ended it.")
     usage: MessagesUsage
+    diagnostics: MessageDiagnostics | None = Field(
+        None, description="Where it was asked for; null: nothing was missed."
+    )
 
 
 class MessageStart(Exact):

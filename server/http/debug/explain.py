@@ -112,5 +112,3 @@ def _segment(part: Segment, ids: Sequence[int], text: TextLike) -> dict[str, Any
         "head": text.decode(head, special=True),
         "tail": text.decode(tail, special=True) if tail else "",
     }
-
-

@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from starlette.types import Receive
+
 from server.debug.inspector import Look
 from server.debug.tree_query import TreeQuery
 from server.http.debug.event_log import EventLog
@@ -32,6 +34,18 @@ class Listener:
         self.needs_all = True
         self.ended = False
         self.ready = asyncio.Event()
+        self.watcher: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        """No more updates for it."""
+        self.ended = True
+        self.ready.set()
+
+    async def wait_for_hang_up(self, receive: Receive) -> None:
+        """End it as soon as the client has hung up: sending to nobody is no error."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.end()
 
 
 class Feed:
@@ -53,8 +67,9 @@ class Feed:
         """How many listen now."""
         return len(self._listeners)
 
-    def listen(self) -> Listener:
-        """One more, until `leave`. Raises ApiError 429."""
+    def listen(self, receive: Receive) -> Listener:
+        """One more, until `leave`, or until ``receive`` says that the client has hung up. Raises
+        ApiError 429."""
         if len(self._listeners) >= MOST_LISTENERS:
             raise ApiError(
                 429,
@@ -64,6 +79,7 @@ class Feed:
                 headers={"Retry-After": "10"},
             )
         listener = Listener()
+        listener.watcher = asyncio.create_task(listener.wait_for_hang_up(receive))
         self._listeners.add(listener)
         self._wake.set()
         if self._task is None or self._task.done():
@@ -73,6 +89,8 @@ class Feed:
     def leave(self, listener: Listener) -> None:
         """It listens no longer."""
         self._listeners.discard(listener)
+        if listener.watcher is not None:
+            listener.watcher.cancel()
         self._wake.set()
 
     async def updates(self, listener: Listener) -> AsyncGenerator[bytes, None]:
@@ -81,7 +99,7 @@ class Feed:
             await listener.ready.wait()
             listener.ready.clear()
             update, listener.pending = listener.pending, None
-            if update is not None:
+            if update is not None and not listener.ended:
                 yield update
 
     async def _run(self) -> None:
@@ -98,8 +116,7 @@ class Feed:
                 pass
         self._changes.forget()
         for listener in self._listeners:
-            listener.ended = True
-            listener.ready.set()
+            listener.end()
 
     async def _update(self) -> None:
         listeners = list(self._listeners)

@@ -13,8 +13,8 @@ from server.http.usage import match_end_body
 
 def summary(entry: Entry, to_unix_s: Callable[[float], float]) -> dict[str, Any]:
     """A request in short. Times in milliseconds since it came."""
-    ended, usage, times = entry.ended, entry.usage, entry.times
-    total = time.monotonic() - entry.started_s if ended is None else ended.total_s
+    ended, usage, times = entry.ending, entry.usage, entry.times
+    total = time.monotonic() - entry.started_s if ended is None else entry.total_s
     return {
         "id": entry.id,
         "client_request_id": entry.client_id,
@@ -23,7 +23,7 @@ def summary(entry: Entry, to_unix_s: Callable[[float], float]) -> dict[str, Any]
         "state": "open" if ended is None else "ended",
         "status": None if ended is None else ended.status,
         "outcome": None if ended is None else ended.outcome,
-        "error": None if ended is None else ended.error,
+        "error": None if ended is None or ended.error is None else ended.error.message,
         "started_at": round(to_unix_s(entry.started_s), 3),
         "queue_ms": _ms(times.queue_s),
         "ttft_ms": _ms(times.first_token_s),
@@ -49,9 +49,9 @@ def life(
     first = entry.times.first_token_s
     if first is not None:
         events.append(_event("first_token", began + first, began))
-    if entry.ended is not None:
-        end = began + entry.ended.total_s
-        told = {"status": entry.ended.status, "finish_reasons": list(entry.ended.finish_reasons)}
+    if (ending := entry.ending) is not None:
+        end = began + entry.total_s
+        told = {"status": ending.status, "finish_reasons": list(ending.finish_reasons)}
         events.append(_event("ended", end, began, **told))
     events.sort(key=lambda event: event["at_ms"])
     session = next((each.session for each in prompts if each is not None), None)

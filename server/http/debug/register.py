@@ -7,28 +7,16 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from server.http.request_log import Ending
 from server.http.submission import Submission
 from server.metrics import RequestTimes
 from server.outputs import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What came of a request."""
-
-    status: int
-    outcome: str
-    error: str | None
-    total_s: float
-    usage: Usage
-    finish_reasons: tuple[str, ...]
-    engine_ids: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class Entry:
     """One request. ``started_s``: on the clock of ``time.monotonic``. ``submission``: while it is
-    open. ``ended`` is set at its end."""
+    open. ``ending`` and ``total_s`` are set at its end."""
 
     id: str
     client_id: str | None
@@ -37,20 +25,21 @@ class Entry:
     times: RequestTimes
     submission: Submission | None
     started_s: float = field(default_factory=time.monotonic)
-    ended: Ended | None = None
+    ending: Ending | None = None
+    total_s: float = 0.0
 
     @property
     def engine_ids(self) -> tuple[int, ...]:
         """What the engine calls its prompts, in order."""
-        if self.ended is not None:
-            return self.ended.engine_ids
+        if self.ending is not None:
+            return self.ending.engine_ids
         return () if self.submission is None else self.submission.engine_ids
 
     @property
     def usage(self) -> Usage:
         """Its counts, as far as they have come."""
-        if self.ended is not None:
-            return self.ended.usage
+        if self.ending is not None:
+            return self.ending.usage
         return Usage(0, 0, 0) if self.submission is None else self.submission.usage()
 
 
@@ -66,15 +55,15 @@ class Register:
         self._entries[entry.id] = entry
         if len(self._entries) > self._most:
             for oldest in list(self._entries.values())[: len(self._entries) - self._most]:
-                if oldest.ended is None:
+                if oldest.ending is None:
                     break  # the door bounds how many are open
                 del self._entries[oldest.id]
 
-    def end(self, request_id: str, ended: Ended) -> None:
-        """It is over."""
-        entry = self._entries.get(request_id)
+    def end(self, ending: Ending, total_s: float) -> None:
+        """It is over, so many seconds after it came."""
+        entry = self._entries.get(ending.request_id)
         if entry is not None:
-            entry.ended, entry.submission = ended, None
+            entry.ending, entry.total_s, entry.submission = ending, total_s, None
 
     def get(self, request_id: str) -> Entry | None:
         """The request of this id; a client's own id finds the last one that had it. Cost: constant,

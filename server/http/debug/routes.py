@@ -55,15 +55,11 @@ def debug_routes(service: Service) -> APIRouter:
     page, feed = Page(), Feed(service)
     inspector, register = service.engine.inspector, service.register
 
-    @router.get(
-        "/debug", summary="The debug page, for a browser", response_class=Response
-    )
+    @router.get("/debug", summary="The debug page, for a browser", response_class=Response)
     async def index(request: Request) -> Response:
         return page.response("index.html", request)
 
-    @router.get(
-        "/debug/static/{name}", summary="The debug page's files", response_class=Response
-    )
+    @router.get("/debug/static/{name}", summary="The debug page's files", response_class=Response)
     async def static(name: str, request: Request) -> Response:
         return page.response(name, request)
 
@@ -90,9 +86,9 @@ def debug_routes(service: Service) -> APIRouter:
         summary="An update about every second: the tree and its changes, blocks, requests, log",
         responses={200: {"content": stream_of(DebugEvent)}, **_REFUSED},
     )
-    async def events() -> Response:
+    async def events(request: Request) -> Response:
         service.check_open()
-        listener = feed.listen()
+        listener = feed.listen(request.receive)
         return EventStream(feed.updates(listener), functools.partial(feed.leave, listener), {})
 
     @router.post(
@@ -185,9 +181,7 @@ def _curve(service: Service) -> dict[str, Any]:
     }
 
 
-async def _asked(
-    service: Service, work: Callable[[], Result], *, blocks: bool = False
-) -> Result:
+async def _asked(service: Service, work: Callable[[], Result], *, blocks: bool = False) -> Result:
     """What the engine says between two steps; with ``blocks`` the work tokenises, too. Raises
     ApiError."""
     try:

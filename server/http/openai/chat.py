@@ -17,7 +17,9 @@ from server.http.openai.answer_fields import AnswerParams
 from server.http.openai.chat_choice import ChatChoice
 from server.http.openai.chat_request import ChatRequest
 from server.http.openai.reply import OpenAIReply
+from server.http.prompt_facts import PromptFacts
 from server.http.tool_use import ToolUse
+from server.near_miss import PromptSource
 from server.outputs import GenerationParams
 
 
@@ -64,6 +66,14 @@ def _prepare(body: bytes, context: Context) -> Job:
         headers=head.header(),
         new_parser=tools.new_parser(text, prompt),
         remember=prompt.remember if caching.mode.stores else None,
+        facts=(
+            PromptFacts(
+                PromptSource(prompt.text, messages, definitions or ()),
+                options.variables,
+                fields.compared_with is not None,
+                fields.compared_with,
+            ),
+        ),
     )
 
 

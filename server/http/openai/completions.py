@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
@@ -18,6 +18,8 @@ from server.http.openai.beam_fields import BeamFields, not_with_beams
 from server.http.openai.fields import MAX_TOKENS_LIMIT
 from server.http.openai.logprobs import TextLogprobs
 from server.http.openai.reply import OpenAIReply
+from server.http.prompt_facts import PromptFacts
+from server.near_miss import PromptSource
 from server.outputs import Completion, GenerationParams, Output
 
 DEFAULT_MAX_TOKENS = 16
@@ -25,7 +27,7 @@ MAX_PROMPTS = 1024
 MAX_LOGPROBS = 5
 
 # A prompt is a text or token ids; those of a long body come as an array.
-Prompt: TypeAlias = "str | list[int] | array[int]"
+Prompt = str | Sequence[int]
 
 _INTEGERS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _TEXT = {"type": "string", "minLength": 1}
@@ -136,7 +138,7 @@ class CompletionRequest(BeamFields):
 
 def _prepare(body: bytes, context: Context) -> Job:
     engine = context.engine
-    fields = parse(body, CompletionRequest)
+    fields = parse(body, CompletionRequest, arrays=True)
     fields.check(context.names)
     answers = fields.n or 1
     if len(fields.prompt) * answers > MAX_PROMPTS:
@@ -175,13 +177,24 @@ def _prepare(body: bytes, context: Context) -> Job:
         ),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
-        ignored=(*fields.ignored(), *caching.ignored),
+        ignored=(*fields.ignored(), *caching.ignored, *_of_chats(fields)),
         echo=[_shown(prompt, engine) for prompt in fields.prompt] if fields.echo else (),
+        facts=tuple(PromptFacts(_source(prompt)) for prompt in fields.prompt),
     )
 
 
 def _ids(prompt: Prompt, engine: EngineLike) -> Sequence[int]:
     return engine.text.encode(prompt) if isinstance(prompt, str) else prompt
+
+
+def _of_chats(fields: CompletionRequest) -> list[str]:
+    """Names of what has an effect in chats only."""
+    is_sent = fields.compared_with is not None
+    return ["prompt_cache_options.comparison_response_id"] if is_sent else []
+
+
+def _source(prompt: Prompt) -> PromptSource:
+    return PromptSource(prompt if isinstance(prompt, str) else "")
 
 
 def _shown(prompt: Prompt, engine: EngineLike) -> str:

@@ -10,7 +10,7 @@ from server.http.endpoint import Head
 from server.http.engine_like import TextLike
 from server.http.errors import ApiError
 from server.http.job import Job
-from server.http.sse import DONE, event
+from server.http.sse import DONE, event, long_event
 from server.http.usage import prompt_details, retention_of
 from server.outputs import Completion, Output, Usage
 
@@ -39,6 +39,7 @@ class OpenAIReply:
         make_choice: Callable[[Job, TextLike, int], Choice],
     ) -> None:
         self._include_usage = job.include_usage
+        self._diagnosis = job.diagnosis
         self._head = {"id": head.id, "object": "", "created": head.created, "model": head.model}
         self._object_whole = object_whole
         self._object_chunk = object_chunk
@@ -49,7 +50,7 @@ class OpenAIReply:
         """One body with all choices."""
         choices = [self._make_choice(index).whole(each) for index, each in enumerate(answers)]
         head = {**self._head, "object": self._object_whole}
-        return {**head, "choices": choices, "usage": usage_body(usage)}
+        return {**head, "choices": choices, **self._counts(usage)}
 
     def events(self, choice: int, output: Output, final: Usage | None) -> list[bytes]:
         """The chunks for one output. The counts go on the last chunk of all, or into one of their
@@ -62,10 +63,18 @@ class OpenAIReply:
             {**head, "choices": [shown], **extra} for shown in self._choices[choice].chunks(output)
         ]
         if final is not None and self._include_usage:
-            chunks.append({**head, "choices": [], "usage": usage_body(final)})
+            chunks.append({**head, "choices": [], **self._counts(final)})
         elif final is not None and chunks:
-            chunks[-1]["usage"] = usage_body(final)
-        return [*map(event, chunks), *([DONE] if final is not None else [])]
+            chunks[-1] |= self._counts(final)
+        write = event if output.prompt_logprobs is None else long_event
+        return [*map(write, chunks), *([DONE] if final is not None else [])]
+
+    def _counts(self, usage: Usage) -> dict[str, Any]:
+        """The counts, and what was asked about them."""
+        counts: dict[str, Any] = {"usage": usage_body(usage)}
+        if self._diagnosis is not None:
+            counts["prompt_cache_diagnostics"] = self._diagnosis.openai(usage)
+        return counts
 
     def failed(self, error: ApiError) -> list[bytes]:
         """The error, and the end of the stream."""

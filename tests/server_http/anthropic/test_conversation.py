@@ -39,10 +39,10 @@ def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def rendered(*messages: Any, folded: bool = False, **fields: Any) -> list[dict[str, Any]]:
+def rendered(*messages: Any, strict: bool = False, **fields: Any) -> list[dict[str, Any]]:
     """The messages for the template."""
     request = CountRequest.model_validate({"messages": list(messages), **fields})
-    return request.conversation(words_in_results=folded).messages
+    return request.conversation(strict_turns=strict).messages
 
 
 def marks(*messages: Any, **fields: Any) -> list[tuple[Mark, float]]:
@@ -57,6 +57,7 @@ def function(id_: str, arguments: str) -> dict[str, Any]:
 def test_a_string_is_a_block_of_text() -> None:
     assert rendered(ASKED) == rendered(user(text("Hi."))) == [ASKED]
     assert rendered(ASKED, system="Be brief.") == rendered(ASKED, system=[text("Be brief.")])
+    assert rendered(ASKED, system=[]) == [ASKED]
 
 
 def test_blocks_of_text_are_joined_with_nothing_between_them() -> None:
@@ -92,7 +93,7 @@ def test_results_and_words_keep_their_order() -> None:
         {"role": "tool", "content": "ok", "tool_call_id": "a"},
         {"role": "user", "content": "after!"},
     ]
-    assert rendered(ASKED, assistant(call("a")), turn, folded=True)[2:] == [
+    assert rendered(ASKED, assistant(call("a")), turn, strict=True)[2:] == [
         {"role": "user", "content": "before"},
         {"role": "tool", "content": "ok\n\nafter!", "tool_call_id": "a"},
     ]
@@ -116,24 +117,32 @@ def test_a_result_that_is_an_error_says_so() -> None:
     assert told("Error: no such file", is_error=True)["content"] == "Error: no such file"
     assert told("<tool_use_error>x", is_error=True)["content"] == "<tool_use_error>x"
     assert told("3", is_error=False)["content"] == "3"
-    assert told(None)["content"] == ""
+    assert told(None)["content"] == told([])["content"] == ""
 
 
-def test_what_nobody_can_read_is_left_out() -> None:
+def test_what_is_not_for_this_model_is_left_out(server: Running) -> None:
     redacted = {"type": "redacted_thinking", "data": "x"}
     after = user(text("Go on."))
     assert rendered(ASKED, assistant(redacted, text("Yes.")), after) == rendered(
         ASKED, assistant(text("Yes.")), after
     )
+    found = [{"type": "tool_reference", "tool_name": "look"}, text("one")]
+    turn = user(result("a", found))
+    assert rendered(ASKED, assistant(call("a")), turn)[2]["content"] == "one"
+    sent = {"messages": [ASKED, assistant(call("a")), turn]}
+    ignored = server.post("/v1/messages/count_tokens", sent).headers["x-ignored-fields"]
+    assert ignored == "tool_reference"
 
 
 def test_system_messages_stay_where_they_are() -> None:
     now = {"role": "system", "content": "It is late."}
-    assert rendered(ASKED, now, system="Be brief.") == [
-        {"role": "system", "content": "Be brief."},
-        ASKED,
-        now,
+    brief = {"role": "system", "content": "Be brief."}
+    assert rendered(ASKED, now, system="Be brief.") == [brief, ASKED, now]
+    assert rendered(ASKED, now, system="Be brief.", strict=True) == [
+        brief,
+        {"role": "user", "content": "Hi.\n\nIt is late."},
     ]
+    assert rendered(brief, ASKED, strict=True) == [brief, ASKED]
 
 
 def test_marks_are_at_the_ends_of_their_blocks() -> None:

@@ -55,7 +55,7 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "'user'"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "required"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "string or a list"),
-        (user(), "messages[0].content", "at least one block"),
+        (user(), "messages[0]", "content is empty"),
         (user("x"), "messages[0].content", "content[0] must be an object with a type"),
         (user({"type": "text"}), "messages[0].content", "content[0].text is required"),
         (user({"type": "text", "text": 5}), "messages[0].content", "content[0].text"),

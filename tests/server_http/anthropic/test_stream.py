@@ -133,7 +133,7 @@ def test_the_answers_tokens_are_remembered_for_the_next_turn(server: Running) ->
     remembered.clear()
     server.post(PATH, body("remember"))
     server.post(PATH, body("forget", cache_mode="none"))
-    assert remembered == [list(b"H,\xc3!")] or len(remembered) == 1
+    assert remembered == [[ord("H"), ord(","), ord("w"), ord("!")]]
 
 
 def test_the_description_has_bodies_answers_and_events(server: Running) -> None:

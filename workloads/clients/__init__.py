@@ -1,0 +1,1 @@
+"""Clients that others wrote, run against our server."""
