@@ -187,9 +187,8 @@ async def _whole(
     pieces: list[list[Output]] = [[] for _ in range(job.num_choices)]
     async for batch in call.submission.batches():
         for index, output in batch:
-            error = failure(output)
-            if error is not None:
-                raise error
+            if output.finish_reason == "error":
+                raise failure(output)  # no name for it: its traceback has this frame
             if output.finish_reason == "abort":  # not by us: the client is still there
                 raise shutting_down()
             pieces[index].append(output)
@@ -213,8 +212,8 @@ async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[byte
                 continue
             events: list[bytes] = []
             for index, output in batch:
-                error = failure(output)
-                if error is not None:
+                if output.finish_reason == "error":
+                    error = failure(output)
                     call.fail(error)
                     yield b"".join([*events, *reply.failed(error)])
                     return

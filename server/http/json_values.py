@@ -76,15 +76,13 @@ def _read_around(body: bytes, start: int) -> tuple[dict[str, Any], str] | None:
         rest = b'%s"%s"%s' % (body[:start], mark.encode(), body[end:])
         _check_values(rest)
         data = from_json(rest, allow_inf_nan=False)
-    except TooManyValues:
-        raise
     except (ValueError, OverflowError):
         return None  # the whole of it is parsed to tell what is wrong
-    places = [key for key in _KEYS if data.get(key) == mark] if isinstance(data, dict) else ()
-    if len(places) != 1:
-        return None
-    data[places[0]] = ids
-    return data, places[0]
+    for key in _KEYS if isinstance(data, dict) else ():
+        if data.get(key) == mark:
+            data[key] = ids
+            return data, key
+    return None
 
 
 def _as_lists(ids: TokenLists) -> list[Any]:

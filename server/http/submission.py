@@ -182,9 +182,7 @@ def _together(retained: Sequence[Retained]) -> Retained:
     return Retained(sum(each.tokens for each in retained), next(refused, None), next(ids, None))
 
 
-def failure(output: Output) -> ApiError | None:
-    """The error that an output ends with, if it ends with one."""
-    if output.finish_reason == "error":
-        reason = output.error or "no reason given"
-        return ApiError(500, f"The engine failed on this request: {reason}", code="engine_error")
-    return None
+def failure(output: Output) -> ApiError:
+    """The error that an output with the finish reason ``error`` ends with."""
+    reason = output.error or "no reason given"
+    return ApiError(500, f"The engine failed on this request: {reason}", code="engine_error")

@@ -106,6 +106,12 @@ def test_what_is_no_json_is_none_however_long_it_is(old: str, new: str) -> None:
             read_json(text.replace(old, new, 1).encode())
 
 
+def test_a_comma_too_many_is_seen_where_a_piece_ends_with_it() -> None:
+    for end in (",", ", ", ",,"):
+        with pytest.raises(ValueError, match="line 1 column"):
+            read_json(b'{"prompt": [1%s%s]}' % (b" " * 40_000, end.encode()))
+
+
 def test_pieces_end_wherever_the_numbers_do() -> None:
     """A comma, a blank or nothing at any place of a piece's end."""
     for width in range(1, 8):

@@ -7,6 +7,7 @@ in a circle would stay for minutes, and with it the body of the request.
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -25,10 +26,12 @@ TIMEOUT_S = 5.0
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
+    logging.disable()  # pytest keeps what is logged, with tracebacks
     gc.collect()
     gc.disable()
     yield
     gc.enable()
+    logging.disable(logging.NOTSET)
 
 
 def alive(kind: type) -> list[Any]:

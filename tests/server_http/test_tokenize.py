@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from server.http.settings import HttpSettings
 from server.http.tokenize import Detokenized, Tokenized
 from server.text import TextCodec
 from server.tokens import MOST_TOKENS
+from tests.server.forcing import force
 from tests.server_http.real import CHAT, COMPLETIONS, ask, client_of, conversation, tiny_engine
 from tests.tiny import IM_END, IM_START, make_tiny_folder
 
@@ -86,14 +88,50 @@ def test_a_conversation_has_the_tokens_that_a_chat_gets(client: TestClient, engi
     assert text_of(client, going_on.tokens).endswith("<|im_start|>assistant\ngood day")
 
 
-def test_an_answer_that_comes_back_has_the_tokens_that_it_had(client: TestClient) -> None:
+def test_an_answer_that_comes_back_has_the_tokens_that_it_had_in_its_own_namespace(
+    client: TestClient, engine: Engine
+) -> None:
     """Whatever text they make: what the next turn is charged for is what is told."""
     said: list[dict[str, Any]] = [{"role": "user", "content": "go on"}]
-    answer = ask(client, CHAT, messages=said, max_tokens=40, ignore_eos=True)
-    reply = answer["choices"][0]["message"]["content"]
-    said += [{"role": "assistant", "content": reply}, {"role": "user", "content": "more"}]
-    count = tokenized(client, messages=said).count
-    assert ask(client, CHAT, messages=said)["usage"]["prompt_tokens"] == count
+    words = [*engine.text.encode("t"), *engine.text.encode("h")]  # in place of the token "th"
+    with pytest.MonkeyPatch.context() as patch:
+        force(engine, patch, tokenized(client, messages=said).count, [*words, IM_END])
+        answer = ask(client, CHAT, messages=said, max_tokens=9, cache_salt="s")
+    assert answer["choices"][0]["message"]["content"] == "th"
+    said += [{"role": "assistant", "content": "th"}, {"role": "user", "content": "more"}]
+    found = tokenized(client, messages=said, cache_salt="s")
+    fresh = tokenized(client, messages=said)
+    assert fresh.tokens == engine.text.render_chat(said)
+    assert found.count == fresh.count + 1
+    answer = ask(client, CHAT, messages=said, cache_salt="s")
+    assert answer["usage"]["prompt_tokens"] == found.count
+
+
+def test_tokens_that_the_tokenizer_adds_are_there_on_request_and_never_twice(
+    client: TestClient, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tiny_folder(tmp_path / "tiny", tokenizer=True)
+    definition = json.loads((folder / "tokenizer.json").read_text())
+    added = {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    mark = {"id": "<|im_start|>", "ids": [IM_START], "tokens": ["<|im_start|>"]}
+    definition["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [added, text],
+        "pair": [added, text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|im_start|>": mark},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    monkeypatch.setattr(engine, "text", TextCodec(folder))
+    plain = tokenized(client, prompt="ab", add_special_tokens=False).tokens
+    assert tokenized(client, prompt="ab").tokens == [IM_START, *plain]
+    assert tokenized(client, prompt="ab", add_special_tokens=True).tokens == [IM_START, *plain]
+    assert tokenized(client, prompt="<|im_start|>ab").tokens == [IM_START, *plain]
+    assert tokenized(client, prompt="").tokens == [IM_START]
+    messages = conversation("s", "u")
+    for added_too in (None, False, True):  # the template begins with the same token
+        found = tokenized(client, messages=messages, add_special_tokens=added_too)
+        assert found.tokens == engine.text.render_chat(messages)
 
 
 def test_whatever_is_tokenized_comes_back(client: TestClient) -> None:
