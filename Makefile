@@ -18,7 +18,7 @@ SERVE_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(PORT),--port $(PORT)) $(AR
 BENCH_ARGS = $(if $(MODEL),--model "$(MODEL)") $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve bench-agent bench-cpu bench-startup bench-tree bench-scheduler bench-text simulate check-gpu check-gpu-offline check-clients fuzz test tests lint types clean
+.PHONY: help setup serve bench-agent bench-cpu bench-startup bench-tree bench-scheduler bench-text bench-http soak simulate check-gpu check-gpu-offline check-clients fuzz test tests lint types clean
 
 help:
 	@echo "make serve             serve a model on http://127.0.0.1:8000  [MODEL=folder|file.gguf|hub id] [PORT=8000] [ARGS=...]"
@@ -28,6 +28,8 @@ help:
 	@echo "make bench-tree        cost of the prefix cache's operations, 1,000 to 100,000 leaves"
 	@echo "make bench-scheduler   cost of the scheduler as its queue grows, and of its order  [ARGS=...]"
 	@echo "make bench-text        what prompts of 128k tokens do to others' streams while they are tokenized  [MODEL=...] [ARGS=...]"
+	@echo "make bench-http        what the HTTP side adds to a request, beside a bare uvicorn  [ARGS=...]"
+	@echo "make soak              random clients at three times the capacity: leaks, wrong answers  [MODEL=...] [ARGS=\"--seconds 600\"]"
 	@echo "make simulate          orders of waiting requests compared, with simulated steps  [ARGS=...]"
 	@echo "make check-gpu         results on a GPU compared with torch's, steps timed  [MODEL=...] [ARGS=\"--only ops graphs\"]"
 	@echo "make check-gpu-offline FlashInfer's own planning under our attention, without a GPU; needs nvcc  [ARGS=...]"
@@ -68,6 +70,12 @@ bench-scheduler: $(READY)
 
 bench-text: $(READY)
 	@exec $(PY) -m workloads bench-text $(if $(MODEL),--model "$(MODEL)") $(ARGS)
+
+bench-http: $(READY)
+	@exec $(PY) -m workloads bench-http $(ARGS)
+
+soak: $(READY)
+	@exec $(PY) -m workloads soak $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 simulate: $(READY)
 	@exec $(PY) -m workloads simulate $(ARGS)

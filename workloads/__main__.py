@@ -22,6 +22,8 @@ from workloads.simulation import options as sim_options
 from workloads.simulation.orders import simulate_orders
 from workloads.simulation.serial_command import simulate_serial
 from workloads.simulation.serial_options import resolve_serial
+from workloads.soak import options as soak_options
+from workloads.soak.command import soak
 from workloads.tree import bench as bench_tree
 
 
@@ -39,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     bench_tree.add_parser(commands)
     bench_scheduler.add_parser(commands)
     bench_http.add_parser(commands)
+    soak_parser = soak_options.add_parser(commands)
     bench_text.add_parser(commands)
     simulation = sim_options.add_parser(commands)
     measure_steps.add_parser(commands)
@@ -61,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
                 )
             if args.command == bench_scheduler.NAME:
                 return bench_scheduler.bench_scheduler(args.output, args.waiting)
+            if args.command == soak_options.NAME:
+                return soak(soak_options.resolve(args, soak_parser))
             if args.command == bench_http.NAME:
                 return bench_http.bench_http(args.output, args.rounds, args.seconds)
             if args.command == bench_text.NAME:

@@ -20,7 +20,7 @@ from server.http.cache_routes import CACHE_BODIES, cache_routes
 from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
 from server.http.client_id import ECHO
 from server.http.debug.routes import DEBUG_BODIES, debug_routes
-from server.http.description import add_models, body_of, stream_of
+from server.http.description import add_models, body_of, stream_of, without_422
 from server.http.engine_like import EngineLike
 from server.http.error_forms import error_form
 from server.http.errors import install_handlers, unexpected
@@ -174,7 +174,7 @@ class _App(FastAPI):
         """The OpenAPI description, with the models that FastAPI cannot see."""
         models: list[type[BaseModel]] = [CompletionRequest, ChatRequest, ChatCompletionChunk]
         models += [*TOKEN_BODIES, *CACHE_BODIES, *ANTHROPIC_BODIES, *DEBUG_BODIES]
-        return add_models(super().openapi(), models)
+        return add_models(without_422(super().openapi()), models)
 
 
 class _Guard:

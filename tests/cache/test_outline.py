@@ -137,7 +137,8 @@ def test_ghosts_and_blocks_in_flight_are_told() -> None:
     assert (told[8].blocks, told[8].in_flight) == (2, 2)
 
 
-@pytest.mark.parametrize("eviction", sorted(RULES))
+# The agent rule's choice depends on the time of the call, so what it said a moment ago may change.
+@pytest.mark.parametrize("eviction", sorted(RULES.keys() - {"agent"}))
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_the_next_victims_are_those_that_eviction_takes(eviction: str, data: st.DataObject) -> None:

@@ -25,17 +25,24 @@ from tests.tiny import make_tiny_folder
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
-@contextmanager
-def tiny_engine(
+def make_tiny_engine(
     folder: Path, num_blocks: int = 64, limits: Limits | None = None, **cache: Any
-) -> Iterator[Engine]:
-    """An engine over a tiny random model; audited at the end."""
+) -> Engine:
+    """An engine over a tiny random model, whose folder is made if it is missing."""
     torch.set_num_threads(1)
     if not (folder / "tokenizer.json").is_file():
         make_tiny_folder(folder, tokenizer=True)
     model = torch_model(load_model(ModelFolder(folder, "tiny"), TorchPacking(torch.float32)))
     options = CacheOptions(**cache)
-    with Engine(model, TextCodec(folder), num_blocks, limits=limits, cache=options) as engine:
+    return Engine(model, TextCodec(folder), num_blocks, limits=limits, cache=options)
+
+
+@contextmanager
+def tiny_engine(
+    folder: Path, num_blocks: int = 64, limits: Limits | None = None, **cache: Any
+) -> Iterator[Engine]:
+    """The same; audited at the end."""
+    with make_tiny_engine(folder, num_blocks, limits, **cache) as engine:
         yield engine
         assert engine.audit() == []
 

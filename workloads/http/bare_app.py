@@ -25,24 +25,27 @@ _USAGE = {
         },
     },
 }
-_END = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+
+
+def _end(reason: str | None) -> dict[str, object]:
+    return {"logprobs": None, "finish_reason": reason, "stop_reason": None}
 
 
 def _whole() -> bytes:
     message = {"role": "assistant", "content": WORD * TOKENS, "refusal": None}
-    choices = [{"index": 0, "message": message, **_END}]
+    choices = [{"index": 0, "message": message, **_end("stop")}]
     body = {**_HEAD, "object": "chat.completion", "choices": choices, "usage": _USAGE}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _stream() -> bytes:
-    def event(delta: dict[str, str], **more: object) -> bytes:
-        choices = [{"index": 0, "delta": delta, **_END}]
+    def event(delta: dict[str, str], reason: str | None = None, **more: object) -> bytes:
+        choices = [{"index": 0, "delta": delta, **_end(reason)}]
         body = {**_HEAD, "object": "chat.completion.chunk", "choices": choices, **more}
         return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
     pieces = [event({"content": WORD}) for _ in range(TOKENS - 1)]
-    last = event({"content": WORD}, usage=_USAGE)
+    last = event({"content": WORD}, "stop", usage=_USAGE)
     first = event({"role": "assistant", "content": ""})
     return b"".join([first, *pieces, last, b"data: [DONE]\n\n"])
 

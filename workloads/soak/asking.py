@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -13,7 +12,7 @@ import httpx
 from workloads.soak.manners import Manner
 from workloads.soak.nuisances import HANG_UP, Nuisance
 from workloads.soak.questions import Question
-from workloads.soak.said import Said, Stream, Unreadable, whole
+from workloads.soak.said import Choices, Stream, Unreadable, whole
 
 LIMIT_S = 180.0
 """For a request: far more than any takes."""
@@ -29,7 +28,7 @@ class Heard:
     read. ``error``: what was told, or went wrong, in place of an answer, as a word or two;
     ``busy``: the server had too much to do, which it may say."""
 
-    said: Sequence[Said] = ()
+    said: Choices = field(default_factory=dict)
     left: bool = False
     error: str | None = None
     busy: bool = False

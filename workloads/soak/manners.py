@@ -20,11 +20,6 @@ class Manner:
     hangs_up_after_s: float | None = None
     hangs_up_after_events: int | None = None
 
-    @property
-    def leaves(self) -> bool:
-        """Whether the client may hang up before the end."""
-        return self.hangs_up_after_s is not None or self.hangs_up_after_events is not None
-
 
 CALM = Manner(stream=False, fields={"cache_mode": "none"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,15 +30,19 @@ class Unreadable(Exception):
     """What came is not what the API says; the message says what came."""
 
 
-def whole(dialect: Dialect, body: Mapping[str, Any]) -> list[Said]:
+Choices = Mapping[int, Said]
+"""By their numbers; of a stream that was not read to its end there may be some of them."""
+
+
+def whole(dialect: Dialect, body: Mapping[str, Any]) -> Choices:
     """The choices of a whole answer. Raises Unreadable."""
     try:
         if dialect == "messages":
             said = Said(reason=body["stop_reason"])
             for block in body["content"]:
                 _add_block(said, block)
-            return [said]
-        return [_choice(each) for each in body["choices"]]
+            return {0: said}
+        return {each["index"]: _choice(each) for each in body["choices"]}
     except (KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"{type(error).__name__} {error} in {json.dumps(body)[:200]}") from error
 
@@ -69,9 +73,9 @@ class Stream:
             raise Unreadable(f"{type(error).__name__} {error} in {data[:200]}") from error
 
     @property
-    def said(self) -> list[Said]:
-        """The choices so far, in order."""
-        return [self._choices[index] for index in sorted(self._choices)]
+    def said(self) -> Choices:
+        """The choices so far."""
+        return self._choices
 
     def _push_message(self, event: Mapping[str, Any]) -> None:
         said = self._choices.setdefault(0, Said())
@@ -90,11 +94,12 @@ class Stream:
             self.is_over = True
 
 
-def difference(expected: Sequence[Said], got: Sequence[Said]) -> str | None:
+def difference(expected: Choices, got: Choices) -> str | None:
     """What is not as expected in a whole answer; None: nothing."""
-    if len(expected) != len(got):
-        return f"{len(got)} choices in place of {len(expected)}"
-    for index, (right, said) in enumerate(zip(expected, got, strict=True)):
+    if expected.keys() != got.keys():
+        return f"choices {sorted(got)} in place of {sorted(expected)}"
+    for index, said in got.items():
+        right = expected[index]
         for name in ("text", "thoughts", "calls", "scores", "reason"):
             here, there = getattr(said, name), getattr(right, name)
             if here != there:
@@ -102,12 +107,12 @@ def difference(expected: Sequence[Said], got: Sequence[Said]) -> str | None:
     return None
 
 
-def wrong_beginning(expected: Sequence[Said], got: Sequence[Said]) -> str | None:
+def wrong_beginning(expected: Choices, got: Choices) -> str | None:
     """What is not as expected in as much of an answer as was read; None: nothing. A choice that
     ended has to be whole."""
-    for index, said in enumerate(got):
-        if index >= len(expected):
-            return f"a choice {index}, where there are {len(expected)}"
+    for index, said in got.items():
+        if index not in expected:
+            return f"a choice {index}, where there are {sorted(expected)}"
         right = expected[index]
         if not said.begins(right):
             return f"choice {index} begins with {said.text!r:.120} in place of {right.text!r:.120}"

@@ -15,7 +15,7 @@ from workloads.soak.asking import annoy, ask, send
 from workloads.soak.manners import Manner, draw_manner
 from workloads.soak.nuisances import draw_nuisance
 from workloads.soak.questions import Question, Texts
-from workloads.soak.said import Said
+from workloads.soak.said import Choices
 from workloads.soak.tally import Tally
 
 _LOOKS = ("/health", "/ready", "/metrics", "/server_info", "/debug/tree", "/v1/models")
@@ -28,7 +28,7 @@ class Known:
     """A question and what is said to it when it is calm."""
 
     question: Question
-    said: Sequence[Said]
+    said: Choices
 
 
 @dataclass(frozen=True, slots=True)

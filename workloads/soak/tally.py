@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from workloads.soak.asking import Heard
 from workloads.soak.manners import Manner
 from workloads.soak.questions import Question
-from workloads.soak.said import Said, difference, wrong_beginning
+from workloads.soak.said import Choices, difference, wrong_beginning
 
 _EXAMPLES = 20
 
@@ -36,9 +35,7 @@ class Tally:
         if heard.error is not None:
             (self.busy if heard.busy else self.errors)[heard.error] += 1
 
-    def compare(
-        self, question: Question, manner: Manner, expected: Sequence[Said], heard: Heard
-    ) -> None:
+    def compare(self, question: Question, manner: Manner, expected: Choices, heard: Heard) -> None:
         """An answer, or the beginning of one, with what was said when it was calm."""
         if heard.error is not None or not heard.said:
             return

@@ -59,7 +59,12 @@ def debug_routes(service: Service) -> APIRouter:
     async def index(request: Request) -> Response:
         return page.response("index.html", request)
 
-    @router.get("/debug/static/{name}", summary="The debug page's files", response_class=Response)
+    @router.get(
+        "/debug/static/{name}",
+        summary="The debug page's files",
+        response_class=Response,
+        responses={404: {"model": ErrorBody, "description": "There is none of this name."}},
+    )
     async def static(name: str, request: Request) -> Response:
         return page.response(name, request)
 
@@ -67,7 +72,10 @@ def debug_routes(service: Service) -> APIRouter:
         "/debug/tree",
         summary="The cached prefixes in outline: the most recently used, the largest and those "
         "evicted next",
-        responses={200: {"model": TreeBody}, **_REFUSED},
+        responses={
+            200: {"model": TreeBody, "content": {"text/plain": {}, "text/vnd.graphviz": {}}},
+            **_REFUSED,
+        },
     )
     async def tree(
         limit: Annotated[int, Query(ge=1, le=MOST_NODES)] = DEFAULT_LIMIT,

@@ -70,6 +70,16 @@ def test_the_events_build_what_a_whole_answer_has(server: Running) -> None:
     assert [block["type"] for block in built] == ["thinking", "text", "tool_use", "tool_use"]
 
 
+def test_what_only_looked_like_a_call_comes_at_the_end(server: Running) -> None:
+    server.engine.text.replies["mark"] = ("Write <tool", "_call")
+    found = events(server.post(PATH, body("answer mark", tools=TOOLS, stream=True)))
+    pieces = [each["delta"]["text"] for each in found if each["type"] == "content_block_delta"]
+    assert pieces[-1] == "<tool_call"
+    assert "".join(pieces) == "Write <tool_call"
+    whole = server.post(PATH, body("answer mark", tools=TOOLS)).json()["content"]
+    assert whole == [{"type": "text", "text": "Write <tool_call"}]
+
+
 def test_the_same_thoughts_have_the_same_signature(server: Running) -> None:
     first, second = (
         server.post(PATH, body("answer thinks")).json()["content"][0] for _ in range(2)
