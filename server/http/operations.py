@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import JSONResponse
 
 from server.http.model_names import ModelNames
@@ -46,6 +46,8 @@ def operation_routes(service: Service) -> APIRouter:
         responses={200: {"model": ModelCard}, 404: {"model": ErrorBody}},
     )
     async def model(name: str) -> Response:
+        if not name:  # leaving a model out means the served one in a body, not in a path
+            raise HTTPException(404)
         ModelNames(service.engine.info.model, service.settings.model_aliases).check(name)
         return JSONResponse(card())
 

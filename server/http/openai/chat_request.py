@@ -131,11 +131,15 @@ class ChatRequest(ToolFields, SharedFields):
                 param="continue_final_message",
                 code="invalid_value",
             )
-        if self.messages[-1].role != "assistant":
+        last = self.messages[-1].role if self.messages else None
+        if last != "assistant":
+            what = (
+                "there are no messages" if last is None else f"the last message is of role {last}"
+            )
             raise ApiError(
                 400,
-                f"continue_final_message is true, but the last message is of role "
-                f"{self.messages[-1].role}. Let it be an assistant's.",
+                f"continue_final_message is true, but {what}. Let an assistant's be the last, or "
+                "leave continue_final_message out.",
                 param="continue_final_message",
                 code="invalid_value",
             )
