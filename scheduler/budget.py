@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 class QueueFull(RuntimeError):
@@ -17,13 +18,16 @@ class Limits:
     many as suit the model's kernels, where these are known, else 256.
     ``max_running``: requests that hold blocks at a time. ``max_passed_by``: later arrivals that
     may be admitted before a waiting request; after that many it is the next one. ``max_waiting``:
-    requests in the queue, preempted ones not counted; None: any number.
+    requests in the queue, preempted ones not counted; None: any number. ``max_sessions``:
+    conversations under way, by the contexts that fit the memory (``auto``) or by number; those that
+    begin meanwhile are held back; None: any number.
     """
 
     max_step_tokens: int | None = None
     max_running: int = 64
     max_passed_by: int = 256
     max_waiting: int | None = None
+    max_sessions: int | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_step_tokens", "max_running"):
@@ -38,6 +42,9 @@ class Limits:
             raise ValueError(f"max_passed_by must be at least 0, not {self.max_passed_by}")
         if self.max_waiting is not None and self.max_waiting < 1:
             raise ValueError(f"max_waiting must be at least 1, not {self.max_waiting}")
+        most = self.max_sessions
+        if most is not None and most != "auto" and (type(most) is not int or most < 1):
+            raise ValueError(f"max_sessions must be at least 1, auto or None, not {most!r}")
 
     @property
     def step_tokens(self) -> int:

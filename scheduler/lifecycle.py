@@ -4,11 +4,12 @@
 
                       +---------------- preempt ---------------+
                       v                                        |
-    submit ------> WAITING --admission: start------------> RUNNING --> FINISHED
+    submit -gate-> WAITING --admission: start------------> RUNNING --> FINISHED
       |               ^                                        ^
       +--> BRANCH ----+--- fork, without room | with room -----+
 
-A request whose next token is undecided is PARKED when it is preempted, until it is decided.
+The gate may hold a new session's first request back for a while; it is WAITING then, too. A
+request whose next token is undecided is PARKED when it is preempted, until it is decided.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scheduler.counters import Counters
 from scheduler.deadlines import Deadlines
 from scheduler.draft import Draft
 from scheduler.forking import fork, go_on_like
+from scheduler.gate import Gate
 from scheduler.holding import Cache
 from scheduler.plan import Ended, RowCopy
 from scheduler.queue import WaitingQueue
@@ -35,8 +37,10 @@ class Lifecycle:
         running: Running,
         counters: Counters,
         max_running: int,
+        gate: Gate,
     ) -> None:
         self.cache = cache
+        self._gate = gate
         self._max_running = max_running
         self.waiting = waiting
         self.running = running
@@ -53,14 +57,22 @@ class Lifecycle:
             or request_id in self.waiting
             or request_id in self._parents
             or request_id in self.parked
+            or request_id in self._gate
         )
 
     def queue(self, request: Request, now: float) -> None:
         """A new request waits, and its branches for it."""
         request.arrived_s = now
-        self.waiting.add(request)
+        for each in self._gate.arrives(request, now):
+            self.waiting.add(each)
         self._deadlines.add(request)
         self.adopt(request)
+
+    def let_in(self, now: float) -> None:
+        """Queue those that were held back, and need not be any more."""
+        idle = not len(self.running) and not len(self.waiting)
+        for request in self._gate.let_in(now, idle=idle):
+            self.waiting.add(request)
 
     def adopt(self, parent: Request) -> None:
         """The branches of a request, which may be new, wait for it."""
@@ -136,7 +148,7 @@ class Lifecycle:
             return True
         if before is State.PARKED:
             del self.parked[request.request_id]
-        else:
+        elif not self._gate.ended(request):
             self.waiting.ended(request)
         if before is State.RUNNING:
             self._preempt_all(self.running.let_go(request))

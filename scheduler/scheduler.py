@@ -26,6 +26,8 @@ from scheduler.ahead import assume, settle
 from scheduler.budget import Limits, QueueFull
 from scheduler.counters import Counters, MatchEnds
 from scheduler.draft import Draft
+from scheduler.ended_leases import EndedLeases
+from scheduler.gate import Gate
 from scheduler.lifecycle import Lifecycle
 from scheduler.making_room import make_room
 from scheduler.plan import NewToken, ScheduledSpan, StepPlan, check_tokens
@@ -61,10 +63,12 @@ class Scheduler:
         self.match_ends = MatchEnds()
         self._waiting = WaitingQueue(cache, order, limits.max_passed_by, fair=fair)
         self._running = Running(cache)
+        self._gate = Gate(cache, limits)
         self._requests = Lifecycle(
-            cache, self._waiting, self._running, self.counters, limits.max_running
+            cache, self._waiting, self._running, self.counters, limits.max_running, self._gate
         )
         self._sparing = Sparing(cache, limits, self._waiting, self.counters)
+        self._ended = EndedLeases()
         self._is_ahead = False  # a step is being computed, and others are planned meanwhile
         self._lacks_room = False
         self._admission = Admission(
@@ -74,16 +78,21 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests that hold no blocks."""
-        return len(self._waiting) + len(self._requests.parked)
+        return len(self._waiting) + len(self._requests.parked) + len(self._gate)
 
     @property
     def num_new_waiting(self) -> int:
         """Requests that have never run: those that ``max_waiting`` counts."""
-        return self._waiting.num_new
+        return self._waiting.num_new + len(self._gate)
 
     def num_new_waiting_of(self, tenant: str | None) -> int:
         """Of these, a tenant's."""
-        return self._waiting.num_new_of(tenant)
+        return self._waiting.num_new_of(tenant) + self._gate.num_of(tenant)
+
+    @property
+    def num_held(self) -> int:
+        """Of these, first requests of sessions that are held back by ``max_sessions``."""
+        return len(self._gate)
 
     @property
     def num_running(self) -> int:
@@ -93,7 +102,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether a step has anything to do."""
-        return len(self._running) > 0 or len(self._waiting) > 0
+        return len(self._running) > 0 or len(self._waiting) > 0 or len(self._gate) > 0
 
     @property
     def most_passed_by(self) -> int:
@@ -101,7 +110,8 @@ class Scheduler:
         return self._waiting.most_passed_by
 
     def passed_by(self, request: Request) -> int:
-        """How many later arrivals were admitted before a waiting request. Cost: O(waiting)."""
+        """How many later arrivals were admitted before a waiting request, those apart that came
+        while it was held back. Cost: O(waiting)."""
         return self._waiting.passed_by(request)
 
     def requests(self) -> Iterator[Request]:
@@ -109,6 +119,7 @@ class Scheduler:
         yield from self._running
         yield from self._waiting
         yield from self._requests.parked.values()
+        yield from self._gate
 
     def submit(self, request: Request, now: float = 0.0) -> None:
         """Queue a request, and with it its branches, which fork off when its first token is
@@ -133,13 +144,15 @@ class Scheduler:
                 )
             taken.add(new.request_id)
         most = self.limits.max_waiting
-        if most is not None and self._waiting.num_new >= most:
-            raise QueueFull(f"{self._waiting.num_new} requests wait, the limit is {most}")
+        if most is not None and self.num_new_waiting >= most:
+            raise QueueFull(f"{self.num_new_waiting} requests wait, the limit is {most}")
         self._requests.queue(request, now)
 
     def plan(self, now: float = 0.0) -> StepPlan:
         """The next step. Takes the blocks it needs: evicts, then preempts the cheapest to lose."""
         self.cache.expire()
+        self._ended.forget(now)
+        self._requests.let_in(now)
         self._waiting.flushed(self._running)
         self._sparing.prepare(now)
         draft = Draft(self.limits.step_tokens, self._requests.copies, ahead=self._is_ahead)
@@ -229,8 +242,19 @@ class Scheduler:
 
     def finish(self, request: Request) -> None:
         """End a request that has its answer; what it published stays in the tree."""
+        lease = request.lease
         if self._requests.end(request):
             self.counters.requests_finished += 1
+            if lease is not None:
+                self._ended.add(request.request_id, lease)
+
+    def note_tool_call(self, request_id: int) -> None:
+        """The answer of a request that has just ended calls a tool, so that its branch may be
+        called again soon: what an eviction rule may go by. Nothing comes of it where the request
+        ended too long ago, or is told of again."""
+        lease = self._ended.take(request_id)
+        if lease is not None:
+            self.cache.note_tool_call(lease)
 
     def abort(self, request: Request) -> None:
         """End a request in any state, between two steps. Again is a no-op."""

@@ -5,16 +5,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from radix_engine.model.sampling_params import SamplingParams
-from server.constraint import Constraint
-from server.errors import RequestRefused
-from server.options import EngineOptions
-from server.outputs import Completion, EngineInfo, GenerationParams, Output, Usage
-
 if TYPE_CHECKING:
+    from radix_engine.model.sampling_params import SamplingParams
+    from server.constraint import Constraint
     from server.engine import Engine
+    from server.errors import RequestRefused
+    from server.generation_params import GenerationParams
+    from server.options import EngineOptions
+    from server.outputs import Completion, EngineInfo, Output, Usage
+
+_HOMES = {
+    "Completion": "server.outputs",
+    "Constraint": "server.constraint",
+    "Engine": "server.engine",
+    "EngineInfo": "server.outputs",
+    "EngineOptions": "server.options",
+    "GenerationParams": "server.generation_params",
+    "Output": "server.outputs",
+    "RequestRefused": "server.errors",
+    "SamplingParams": "radix_engine.model.sampling_params",
+    "Usage": "server.outputs",
+}
 
 __all__ = [
     "Completion",
@@ -31,9 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Engine``, and torch with it, only when it is asked for: ``--help`` needs neither."""
-    if name == "Engine":
-        from server.engine import Engine
-
-        return Engine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import each, and torch with the engine, only when it is asked for: ``--help`` needs none."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from radix_engine.memory.sizing import format_size
 from radix_engine.model.errors import ModelError
-from server.config import ServerOptions, parse
+from server.config.command import parse
+from server.config.server_options import ServerOptions
 from server.debug.terminal import COMMANDS, run
 from server.head_noise import HeadNoise, read_head_noise
 from server.http.access import is_loopback

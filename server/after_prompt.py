@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scheduler import Request
-from server.outputs import GenerationParams, Retained
+from server.generation_params import GenerationParams
+from server.outputs import Retained
 from server.retained_prefixes import RetainedPrefixes
 from server.sessions import Sessions
 

@@ -14,7 +14,8 @@ from server.after_prompt import AfterPrompt
 from server.answer_text import AnswerText
 from server.constrained.next_tokens import NextTokens
 from server.detokenizer import Detokenizer
-from server.outputs import GenerationParams, Output, Usage
+from server.generation_params import GenerationParams
+from server.outputs import Output, Usage
 from server.prompt_scores import PromptScores
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class Answer:
             error,
             self._index,
             logprobs=None if self.logprobs is None else () if logprob is None else (logprob,),
-            prompt_logprobs=None if scores is None else scores.entries(request),
+            prompt_logprobs=None if scores is None else scores.scored(request),
             admitted_s=request.admitted_s,
             stop_reason=self._text.stop_reason,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.detokenizer import Detokenizer
-from server.outputs import GenerationParams
+from server.generation_params import GenerationParams
 from server.stop_strings import StopStrings
 
 

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class BeamRules:
-    """How to search: see `server.outputs.GenerationParams`. ``width``: beams, and answers kept;
-    ``end_tokens`` end an answer, which has at most ``max_tokens`` tokens."""
+    """How to search: see `server.generation_params.GenerationParams`. ``width``: beams, and answers
+    kept; ``end_tokens`` end an answer, which has at most ``max_tokens`` tokens."""
 
     width: int
     max_tokens: int

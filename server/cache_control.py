@@ -10,7 +10,7 @@ from radix_engine.cache import ALL, Branch, Everything, Namespace, PrefixCache, 
 from scheduler import Request
 from server.after_prompt import AfterPrompt
 from server.errors import RequestRefused
-from server.outputs import GenerationParams
+from server.generation_params import GenerationParams
 from server.public_prefixes import PublicPrefix, PublicPrefixes
 from server.retained_prefixes import RetainedPrefix, RetainedPrefixes
 from server.sessions import Sessions, SessionView

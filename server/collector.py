@@ -45,6 +45,6 @@ def join(pieces: list[Output]) -> Completion:
         last.index,
         last.score,
         logprobs,
-        first.prompt_logprobs,
+        None if first.prompt_logprobs is None else tuple(first.prompt_logprobs),
         last.stop_reason,
     )

@@ -27,11 +27,12 @@ from server.collector import Collector
 from server.debug.inspector import Inspector
 from server.engine_loop import EngineLoop
 from server.errors import RequestRefused
+from server.generation_params import GenerationParams
 from server.intake import Intake
 from server.loading import closed_on_error, load_parts
 from server.look_ahead import FollowingModel
 from server.options import BLOCK_SIZE, CacheOptions, EngineOptions
-from server.outputs import Completion, EngineInfo, GenerationParams, Output
+from server.outputs import Completion, EngineInfo, Output
 from server.queue_limit import QueueState, refuse_if_full
 from server.readings import Readings, read
 from server.steps import Steps
@@ -176,6 +177,13 @@ class Engine:
         not ended. Unknown ids are ignored.
         """
         self._loop.abort(request_id)
+
+    def note_tool_call(self, request_id: int, index: int = 0) -> None:
+        """Answer ``index`` of a request, which has just ended, turned out to call a tool, so that
+        its conversation may go on soon. What ``--eviction agent`` goes by; nothing else changes.
+        Unknown ids, and those that ended more than some seconds ago, are ignored. Never blocks.
+        """
+        self._loop.post(lambda: self._scheduler.note_tool_call(request_id + index))
 
     def stream(
         self, prompt: Prompt, params: GenerationParams = GenerationParams()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +22,10 @@ from server.constrained.grammars import Grammars
 from server.constrained.next_tokens import NextTokens
 from server.detokenizer import Detokenizer
 from server.errors import RequestRefused
-from server.outputs import EngineInfo, GenerationParams, Output
+from server.generation_params import GenerationParams
+from server.outputs import EngineInfo, Output
 from server.prompt_scores import PromptScores
+from server.request_ids import RequestIds
 from server.text import TextCodec
 
 
@@ -51,7 +52,7 @@ class Intake:
         self._max_running = max_running
         self._after = after
         self._grammars = Grammars(text.tokenizer, vocabulary, end_tokens)
-        self._next_id = itertools.count(1).__next__
+        self._ids = RequestIds()
 
     def check(self, prompt: Sequence[int], params: GenerationParams) -> None:
         """Raise RequestRefused for what can never run. Cost: the prompt's length, and compiling a
@@ -79,8 +80,9 @@ class Intake:
         info = self._info
         # The last token needs no K/V, so an answer may be one token longer than the memory.
         room = min(info.context_length, info.kv_tokens + 1) - len(prompt)
+        first_id = self._ids.take(params.width)
         request = Request(
-            self._next_id(),
+            first_id,
             prompt,
             max(1, min(params.max_tokens, room)),
             self._own_ends(params).union(params.stop_token_ids),
@@ -91,7 +93,7 @@ class Intake:
             session=params.session,
             wants_values=params.prompt_logprobs is not None,
         )
-        request.branches = [branch_of(request, self._next_id()) for _ in range(params.width - 1)]
+        request.branches = [branch_of(request, first_id + each) for each in range(1, params.width)]
         shown = params.shown_tokens if params.skip_special_tokens else None
         detokenizers = [self._text.detokenizer(prompt, shown) for _ in range(params.n)]
         if params.use_beam_search:
@@ -103,7 +105,7 @@ class Intake:
                 params.early_stopping,
             )
             after = self._after(request, params)
-            return BeamSearch(request, rules, detokenizers, on_output, self._next_id, after)
+            return BeamSearch(request, rules, detokenizers, on_output, self._ids.take, after)
         return self._answers(request, params, detokenizers, on_output)
 
     def _answers(

@@ -15,10 +15,10 @@ from radix_engine.cache import (
     branch_after,
     pack,
 )
+from server.generation_params import GenerationParams
 from server.lint_requests import BLOCK_SIZE, LintRequest
 from server.near_miss import Group, Register, Thresholds, judge
 from server.near_miss.source import TokenLooks
-from server.outputs import GenerationParams
 
 # Of a file nobody has to be spared a line in a log.
 _THRESHOLDS = Thresholds(sure=2, unsure=3, within=1 << 20)

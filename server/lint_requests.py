@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from server.errors import RequestRefused
 from server.http.anthropic.messages import MESSAGES
+from server.http.anthropic.recognised import is_messages_body
 from server.http.caller import Caller
 from server.http.endpoint import Endpoint
 from server.http.engine_like import EngineLike
@@ -27,7 +28,6 @@ from server.text import TextCodec
 
 BLOCK_SIZE = 16
 _ANY_LENGTH = 1 << 30
-_ANTHROPIC_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +101,6 @@ def _body(line: str) -> tuple[Mapping[str, Any], Endpoint]:
     if "messages" not in body:
         raise ValueError("it has neither messages nor a prompt, as a request's body has")
     is_named = str(sent.get("url")).endswith("/messages") or "params" in sent
-    if is_named or _is_anthropic(body):
+    if is_named or is_messages_body(body):
         return {"max_tokens": 1, **body}, MESSAGES
     return body, CHAT
-
-
-def _is_anthropic(body: Mapping[str, Any]) -> bool:
-    """Whether a body has what only Anthropic's API knows."""
-    if "system" in body or "thinking" in body or "anthropic_version" in body:
-        return True
-    tools = body.get("tools")
-    if isinstance(tools, list) and any(
-        isinstance(each, dict) and "input_schema" in each for each in tools
-    ):
-        return True
-    messages = body["messages"] if isinstance(body["messages"], list) else []
-    contents = (each.get("content") for each in messages if isinstance(each, dict))
-    return any(
-        isinstance(block, dict) and block.get("type") in _ANTHROPIC_BLOCKS
-        for content in contents
-        if isinstance(content, list)
-        for block in content
-    )

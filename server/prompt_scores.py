@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
-from struct import unpack
-
 import torch
 
 from radix_engine.cache import TOKEN_BYTES
 from radix_engine.model.logprobs import token_logprobs
 from radix_engine.model.token_logprob import TokenLogprob
 from scheduler import Request
-from server.outputs import PromptLogprobs
-
-Likeliest = tuple[tuple[int, float], ...]
+from server.scored_prompt import Likeliest, ScoredPrompt
 
 
 class PromptScores:
@@ -29,27 +23,21 @@ class PromptScores:
     def __init__(self, top: int) -> None:
         self._top = top
         self._likeliest: list[Likeliest] = [()]  # unless there are none to be told
-        self._entries: PromptLogprobs = ()
+        self._scored: ScoredPrompt | None = None
 
     def is_complete(self, request: Request) -> bool:
         """Whether all of them are known."""
         return request.num_valued_tokens >= request.num_prompt_tokens
 
-    def entries(self, request: Request) -> PromptLogprobs | None:
-        """All of them; None before they are known. Cost: O(tokens), once for all answers."""
-        if not self.is_complete(request):
-            return None
-        if not self._entries:
+    def scored(self, request: Request) -> ScoredPrompt | None:
+        """All of them, for all answers; None before they are known."""
+        if self._scored is None and self.is_complete(request):
             assert request.payload is not None
             count = request.num_prompt_tokens
-            values = unpack(f"{count}f", request.payload[: count * TOKEN_BYTES])
-            likeliest: Sequence[Likeliest] | repeat[Likeliest] = self._likeliest
-            if not self._top:
-                likeliest = repeat((), count)
-            known = map(TokenLogprob._make, zip(request.tokens, values, likeliest, strict=False))
-            next(known)  # the first, which has no value
-            self._entries = (None, *known)
-        return self._entries
+            values = bytes(request.payload[: count * TOKEN_BYTES])
+            likeliest = self._likeliest if self._top else None
+            self._scored = ScoredPrompt(request.tokens[:count], values, likeliest)
+        return self._scored
 
     def num_logits(self, request: Request, start: int, count: int) -> int:
         """After how many of the last tokens of a span of its prompt logits are missing."""

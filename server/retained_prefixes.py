@@ -16,7 +16,8 @@ from radix_engine.cache import (
     Retention,
     RetentionRefused,
 )
-from server.outputs import Retain, Retained
+from server.generation_params import Retain
+from server.outputs import Retained
 
 _TOKEN_BYTES = 4
 # Ended ones are forgotten once they are more than those that hold, and than this.

@@ -200,6 +200,7 @@ class Bench:
         branches: int = 0,
         priority: int = 0,
         deadline: float | None = None,
+        session: str | None = None,
     ) -> Request:
         new = [
             Request(
@@ -211,6 +212,7 @@ class Bench:
                 namespace=namespace,
                 priority=priority,
                 deadline=deadline,
+                session=session,
             )
             for index in range(1 + branches)
         ]

@@ -75,9 +75,10 @@ def test_a_layer_imports_nothing_from_above_it(layer: str) -> None:
     assert violations(files_of(layer), above) == []
 
 
-def test_the_chat_package_knows_nothing_of_http() -> None:
-    assert files_of("server.chat")
-    assert violations(files_of("server.chat"), ("server.http",)) == []
+@pytest.mark.parametrize("package", ["server.chat", "server.debug", "server.near_miss"])
+def test_what_the_http_side_is_built_on_knows_nothing_of_http(package: str) -> None:
+    assert files_of(package)
+    assert violations(files_of(package), ("server.http",)) == []
 
 
 def test_no_layer_imports_the_tests() -> None:

@@ -1,15 +1,17 @@
-"""bench-startup: how long a second start of the server takes, from command to ready."""
+"""bench-startup: how long a second start of the server takes, and what it takes when idle."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
+from workloads.cpu.processes import tree_cpu_s
 from workloads.own_server import ServerFailed, free_port, own_server, server_command
 from workloads.results import Figure, figures_table, write_results
 
@@ -17,6 +19,9 @@ NAME = "bench-startup"
 SECOND_START_GOAL_S = 8.0
 STARTS = 3
 POLL_S = 0.02
+IDLE_GOAL_PERCENT = 1.0
+SETTLE_S = 10.0  # in which what the start has left behind is collected
+IDLE_S = 20.0
 
 
 def add_parser(
@@ -25,10 +30,11 @@ def add_parser(
     """The bench-startup command with its options."""
     parser = commands.add_parser(
         NAME,
-        help="time from the server's command to ready, on a second start",
+        help="time from the server's command to ready, on a second start; and its idle load",
         description="Starts the server once untimed, so that the model is there, then "
         f"{STARTS} times from the command to the first 200 of /ready (asked every "
-        f"{POLL_S * 1000:.0f} ms). Prints the median and writes {NAME}.json.",
+        f"{POLL_S * 1000:.0f} ms), and watches for {IDLE_S:.0f} s how much of a core the last one "
+        f"takes while nobody asks it anything. Prints the median and that and writes {NAME}.json.",
     )
     parser.add_argument(
         "--model",
@@ -45,20 +51,35 @@ def add_parser(
     return parser
 
 
-def bench_startup(output: Path, command: Callable[[int], Sequence[str]]) -> int:
+def bench_startup(
+    output: Path,
+    command: Callable[[int], Sequence[str]],
+    settle_s: float = SETTLE_S,
+    idle_s: float = IDLE_S,
+) -> int:
     """Measure, print and write; returns the exit status.
 
-    ``command`` gives the server's command line for a port.
+    ``command`` gives the server's command line for a port. The last server is left alone for
+    ``settle_s`` and then watched for ``idle_s`` seconds.
     """
     times: list[float] = []
+    idle_percent = 0.0
     try:
         for index in tqdm(range(1 + STARTS), desc="server starts", unit="start"):
-            times.append(_timed_start(command, output / f"{NAME}-server-{index}.log"))
+            port, log = free_port(), output / f"{NAME}-server-{index}.log"
+            with own_server(command(port), port, log, poll_s=POLL_S) as server:
+                assert server.ready_s is not None
+                assert server.pid is not None
+                times.append(server.ready_s)
+                if index == STARTS:
+                    time.sleep(settle_s)
+                    idle_percent = _load_percent(server.pid, idle_s)
     except ServerFailed as error:
         print(f"{NAME}: FAILED: {error}", file=sys.stderr)
         return 1
     figures = {
-        "second_start_s": Figure(statistics.median(times[1:]), "s", "lower", SECOND_START_GOAL_S)
+        "second_start_s": Figure(statistics.median(times[1:]), "s", "lower", SECOND_START_GOAL_S),
+        "idle_cpu_percent": Figure(idle_percent, "% of a core", "lower", IDLE_GOAL_PERCENT),
     }
     data = {"untimed_start_s": times[0], "starts_s": times[1:]}
     path = write_results(output, NAME, figures, data)
@@ -73,8 +94,8 @@ def startup_command(model: str | None) -> Callable[[int], Sequence[str]]:
     return lambda port: server_command(port, options)
 
 
-def _timed_start(command: Callable[[int], Sequence[str]], log: Path) -> float:
-    port = free_port()
-    with own_server(command(port), port, log, poll_s=POLL_S) as server:
-        assert server.ready_s is not None
-        return server.ready_s
+def _load_percent(pid: int, seconds: float) -> float:
+    """How much of a core a process and its children take in the next seconds."""
+    before, start = tree_cpu_s(pid), time.perf_counter()
+    time.sleep(seconds)
+    return 100 * (tree_cpu_s(pid) - before) / (time.perf_counter() - start)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,13 @@ from types import FrameType
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, build_opener
 
+from server.config.option import PREFIX
+
 # The first start may fetch and convert a model.
 READY_LIMIT_S = 900.0
 STOP_LIMIT_S = 20.0
 _LOG_TAIL_LINES = 15
+_PR_SET_PDEATHSIG = 1
 # A direct connection: proxy settings of the surroundings must not reach for 127.0.0.1.
 _opener = build_opener(ProxyHandler({}))
 
@@ -61,12 +65,13 @@ def own_server(
 ) -> Iterator[RunningServer]:
     """Run a server for the length of a with block.
 
-    Its output goes to ``log``; ``environment`` is its own, None for this process's. It is ready at
-    the first 200 of /ready (of /health, where there is no such path, as other engines have it),
-    asked every ``poll_s`` seconds; ``ready_s`` is the time from starting the process to then. On
-    the way out, by whatever way, it gets SIGTERM and, if it is still there
-    after 20 s, SIGKILL with all it started. Raises ServerFailed with the log's end if it ends
-    before it is ready or takes longer than 15 minutes.
+    Its output goes to ``log``; ``environment`` is its own, None for this process's. Options of our
+    server in there (RADIX_...) are left out: what is measured is what the command says. It is
+    ready at the first 200 of /ready (of /health, where there is no such path, as other engines
+    have it), asked every ``poll_s`` seconds; ``ready_s`` is the time from starting the process to
+    then. On the way out, by whatever way, it gets SIGTERM and, if it is still there after 20 s,
+    SIGKILL with all it started. Raises ServerFailed with the log's end if it ends before it is
+    ready or takes longer than 15 minutes.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     url = f"http://127.0.0.1:{port}"
@@ -79,14 +84,28 @@ def own_server(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=_without_options(os.environ if environment is None else environment),
             start_new_session=True,
+            preexec_fn=_ending_with_us(),
         )
         try:
             _wait_until_ready(process, url, log, start, poll_s)
             yield RunningServer(url, process.pid, log, time.perf_counter() - start)
         finally:
             stop(process)
+
+
+def _without_options(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
+
+
+def _ending_with_us() -> Callable[[], None] | None:
+    """Has a process end by SIGTERM when this one does, also where that is killed and cannot stop
+    it: to be run in the new process. None where the system cannot."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return None
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ready(

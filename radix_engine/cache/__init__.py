@@ -38,7 +38,8 @@ from radix_engine.cache.interface import (
 from radix_engine.cache.lease import Lease, Match
 from radix_engine.cache.mode import CacheMode
 from radix_engine.cache.namespace import DEFAULT, Namespace
-from radix_engine.cache.outline import Fold, Outline, Sighting, outline
+from radix_engine.cache.outline import Fold, Outline, Scope, Sighting
+from radix_engine.cache.outline_walk import OutlineWalk, outline
 from radix_engine.cache.parting import Parting, Segment
 from radix_engine.cache.payload import MISSING_PAYLOAD
 from radix_engine.cache.payload_reading import first_known
@@ -74,6 +75,7 @@ __all__ = [
     "Namespace",
     "NodeDump",
     "Outline",
+    "OutlineWalk",
     "OwnershipError",
     "Parting",
     "PrefixCache",
@@ -82,6 +84,7 @@ __all__ = [
     "Removed",
     "Retention",
     "RetentionRefused",
+    "Scope",
     "Segment",
     "Sighting",
     "Snapshot",

@@ -200,6 +200,11 @@ class PrefixIndex(Protocol[M, L]):
         nobody retains, where the index can tell. Stale matches are left out."""
         ...
 
+    def note_tool_call(self, lease: L) -> None:
+        """The reply of a request calls a tool: told before its lease is released, or after. What an
+        eviction rule may go by, where the index has any."""
+        ...
+
     def expire(self) -> int:
         """Take back what has been idle for longer than the time to live; how many blocks."""
         ...

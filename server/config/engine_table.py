@@ -7,6 +7,7 @@ from scheduler import ORDERS, Limits
 from server.config.option import Option
 from server.config.readers import (
     Choice,
+    auto_off_or,
     number,
     number_of,
     size_or_share,
@@ -223,6 +224,17 @@ SCHEDULING = (
         "try again. 0 or unlimited: any number",
         str(DEFAULT_MAX_WAITING),
         f"{DEFAULT_MAX_WAITING} requests",
+    ),
+    Option(
+        "max_sessions",
+        "scheduling",
+        auto_off_or(number(1, whole=True)),
+        "conversations under way at a time: the first request of a further one is held back, as "
+        "long as others are served, --max-passed-by at most go past it and, with auto, the "
+        "contexts of those under way would not fit the memory for K and V with its own; see "
+        "docs/simulation.md for when that helps. off: any number",
+        "off",
+        word="{off,auto,N}",
     ),
     Option(
         "order",

@@ -74,6 +74,20 @@ def unlimited_or(read: Reader) -> Reader:
     return read_limit
 
 
+def auto_off_or(read: Reader) -> Reader:
+    """What ``read`` takes, or auto; None for off."""
+
+    def read_it(text: str) -> object:
+        if text in ("auto", "off"):
+            return None if text == "off" else text
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ValueError(f"{error}; or write auto or off") from None
+
+    return read_it
+
+
 def switch(text: str) -> bool:
     """on or off."""
     if text.lower() not in _YES + _NO:

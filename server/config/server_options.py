@@ -103,7 +103,13 @@ def _engine(values: Mapping[str, Any]) -> EngineOptions:
             partial_blocks=values["partial_blocks"],
             ttl_s=values["cache_ttl"],
         ),
-        limits=Limits(most, running, values["max_passed_by"], values["max_waiting"]),
+        limits=Limits(
+            most,
+            running,
+            values["max_passed_by"],
+            values["max_waiting"],
+            values["max_sessions"],
+        ),
         text=TextOptions(
             tool_call_form=values["tool_call_form"],
             reasoning_form=values["reasoning_form"],

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from radix_engine.cache import (
     CacheMode,
@@ -14,9 +14,10 @@ from radix_engine.cache import (
     MatchEnd,
     Namespace,
     Outline,
+    OutlineWalk,
     PrefixCache,
+    Scope,
     explain_prompt,
-    outline,
     pack,
 )
 from scheduler import Request, Scheduler
@@ -29,6 +30,10 @@ from server.readings import Readings
 T = TypeVar("T")
 
 _MOST_ACTIVE = 256  # requests that one look tells of
+# What a look at the tree takes of the time between two steps: more where somebody waits for it than
+# where it comes again every second; of a long step a share, within bounds.
+_SLICE_S, _WAITED_FOR_SLICE_S, _MOST_SLICE_S = 0.0005, 0.001, 0.005
+_STEP_SHARE = 0.05
 
 
 class BetweenSteps(Protocol):
@@ -37,8 +42,7 @@ class BetweenSteps(Protocol):
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveRequest:
+class ActiveRequest(NamedTuple):
     """A request that waits or runs. ``computed_tokens``: of its prompt and answer, those whose K
     and V exist. ``waited_s``: since it was queued."""
 
@@ -57,7 +61,8 @@ class ActiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The engine at a moment. ``nodes``: the tree in outline; empty where there is none.
+    """The engine at a moment; the tree in outline (``nodes``, empty where there is none) as it was
+    within the steps before, see `OutlineWalk`.
     ``active``: at most 256 requests, the running ones first. ``preempted``: engine ids and when, on
     the clock of ``time.monotonic``, as is ``at_s``."""
 
@@ -69,7 +74,8 @@ class Look:
 
 
 class Inspector:
-    """All methods are thread-safe and block for a step at most.
+    """All methods are thread-safe and block for a step at most; a look at the tree blocks for some
+    steps, of which it takes a millisecond or a twentieth each, and for the looks before it.
 
     ``cache`` None: there is none, or no tree; what needs it raises RequestRefused then.
     """
@@ -90,6 +96,7 @@ class Inspector:
         self._readings = readings
         self._offset = time.time() - time.monotonic()
         self._writer = TreeWriter(decode, self.to_unix_s)
+        self._looking = threading.Lock()  # one at a time: else each would take its part of a step
         self._writing = threading.Lock()
 
     @property
@@ -102,19 +109,22 @@ class Inspector:
         return monotonic_s + self._offset
 
     def tree(self, query: TreeQuery) -> list[dict[str, Any]]:
-        """The tree in outline, parents first. The engine's thread only walks it; see `outline`."""
-        seen = self._call(lambda: self._outline(query))
+        """The tree in outline, parents first. The engine's thread only walks it, in slices."""
+        seen, _ = self._walk(self._tree(), query, _WAITED_FOR_SLICE_S, lambda: None)
         return self._write(seen, query)
 
     def look(self, query: TreeQuery) -> Look:
-        """All that the page shows, at one moment."""
+        """All that the page shows."""
 
-        def on_engine() -> tuple[Outline | None, list[ActiveRequest], list[tuple[float, int]]]:
-            seen = None if self._cache is None else self._outline(query)
-            return seen, self._active(), list(self._lives.preemptions)
+        def rest() -> tuple[list[ActiveRequest], list[tuple[float, int]]]:
+            return self._active(), list(self._lives.preemptions)
 
-        seen, active, preempted = self._call(on_engine)
-        nodes = [] if seen is None else self._write(seen, query)
+        nodes: list[dict[str, Any]] = []
+        if self._cache is None:
+            active, preempted = self._call(rest)
+        else:
+            seen, (active, preempted) = self._walk(self._cache, query, _SLICE_S, rest)
+            nodes = self._write(seen, query)
         return Look(nodes, active, preempted, self._readings(), time.monotonic())
 
     def explain(
@@ -137,8 +147,33 @@ class Inspector:
         """The requests that run and wait, at most 256."""
         return self._call(self._active)
 
-    def _outline(self, query: TreeQuery) -> Outline:
-        return outline(self._tree(), query.limit, depth=query.depth, tells=query.tells)
+    def _walk(
+        self, cache: PrefixCache, query: TreeQuery, slice_s: float, at_end: Callable[[], T]
+    ) -> tuple[Outline, T]:
+        """Look at the tree, a slice between any two steps; and what there is to say at the end.
+        Raises RequestRefused."""
+        with self._writing:
+            below = () if query.root is None else self._writer.path_to(query.root)
+        if below is None:
+            raise _unknown_node(query.root)
+        walk = OutlineWalk(cache, Scope(query.limit, below, query.depth, query.tells))
+        ended: float | None = None
+
+        def slice_of_it() -> tuple[Outline, T] | None:
+            nonlocal ended
+            began = time.perf_counter()
+            step = 0.0 if ended is None else began - ended
+            seen = walk.advance(max(slice_s, min(_STEP_SHARE * step, _MOST_SLICE_S)))
+            found = None if seen is None else (seen, at_end())
+            ended = time.perf_counter()
+            return found
+
+        with self._looking:
+            while (found := self._call(slice_of_it)) is None:
+                pass
+        if not found[0].is_found:
+            raise _unknown_node(query.root)
+        return found
 
     def _write(self, seen: Outline, query: TreeQuery) -> list[dict[str, Any]]:
         with self._writing:
@@ -162,6 +197,16 @@ class Inspector:
                 status=404,
             )
         return self._cache
+
+
+def _unknown_node(name: str | None) -> RequestRefused:
+    return RequestRefused(
+        f"no node of the tree is called {str(name)[:32]!r} now: it has gone, or was cut further "
+        "up. Ask for the tree without root for the names that there are.",
+        code="unknown_node",
+        param="root",
+        status=404,
+    )
 
 
 def _active_request(request: Request, now: float) -> ActiveRequest:

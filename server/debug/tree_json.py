@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from radix_engine.cache import Fold, Namespace, Outline, Sighting, unpack
+from radix_engine.cache import TOKEN_BYTES, Fold, Namespace, Outline, Sighting, unpack
 from server.tree_view import shortened
 
 _MOST_TEXTS = 16_384
+_MOST_PLACES = 32_768  # and those of the last outline, if there are more
 
 
 class TreeWriter:
@@ -27,20 +28,43 @@ class TreeWriter:
         self._to_unix_s = to_unix_s
         self._secret = secrets.token_bytes(16)
         self._texts: OrderedDict[bytes, str] = OrderedDict()
+        self._places: OrderedDict[bytes, tuple[bytes, bytes]] = OrderedDict()  # parent's id, key
 
     def nodes(self, seen: Outline, *, text: bool = True) -> list[dict[str, Any]]:
         """The nodes, parents first. Cost: O(nodes), and decoding texts that are new."""
         ids: list[bytes] = []
         told: list[dict[str, Any]] = []
+        block_bytes = seen.block_size * TOKEN_BYTES
         for place, node in enumerate(seen.nodes):
             above = b"" if node.parent is None else ids[node.parent]
-            own = blake2b(above + node.key, digest_size=6, key=self._secret).digest()
+            key = node.head[:block_bytes] if node.namespace is None else node.namespace.key
+            own = blake2b(above + key, digest_size=6, key=self._secret).digest()
             ids.append(own)
+            self._places[own] = above, key
+            self._places.move_to_end(own)
             parent = None if node.parent is None else above.hex()
             told.append(
                 self._node(node, own.hex(), parent, seen.folds.get(place), seen.block_size, text)
             )
+        while len(self._places) > max(_MOST_PLACES, len(ids)):
+            self._places.popitem(last=False)
         return told
+
+    def path_to(self, name: str) -> list[bytes] | None:
+        """The keys of the nodes from the root down to the one of this id; None where no node of
+        recent outlines had it. Cost: O(depth)."""
+        keys: list[bytes] = []
+        try:
+            own = bytes.fromhex(name)
+        except ValueError:
+            return None
+        while own:
+            found = self._places.get(own)
+            if found is None:
+                return None
+            own, key = found
+            keys.append(key)
+        return keys[-2::-1] if keys else None  # the root has no key
 
     def _node(
         self,

@@ -91,7 +91,7 @@ def create_app(
     app.include_router(debug_routes(service))
     app.include_router(near_miss_routes(service))
     app.include_router(health_routes(service))
-    install_handlers(app, ", ".join(sorted(app.openapi()["paths"])), error_form)
+    install_handlers(app, tuple(app.openapi()["paths"]), error_form)
     access = Access(settings.keys, settings.hosts, settings.cors_origins)
     app.add_middleware(  # the last one is outermost
         Gate,

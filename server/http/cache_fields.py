@@ -24,11 +24,11 @@ from pydantic import (
 )
 
 from radix_engine.cache import CacheMode, Namespace
+from server.generation_params import MAX_RETENTION_S, WHOLE_PROMPT, Retain
 from server.http.breakpoints import Mark
 from server.http.caller import Caller
 from server.http.diagnosis import MAX_ID
 from server.http.job import Context
-from server.outputs import MAX_RETENTION_S, WHOLE_PROMPT, Retain
 
 MAX_NAME = 1024
 MOST_BREAKPOINTS = 4

@@ -31,6 +31,9 @@ class Reply(Protocol):
         """What a stream shows of the next output of a choice; may be nothing. ``final``: the counts
         of all, with the last output of the last choice."""
 
+    def has_called(self, choice: int) -> bool:
+        """Whether a choice, which has ended, ended to call a tool."""
+
     def failed(self, error: ApiError) -> list[bytes]:
         """The end of a stream that cannot go on."""
 

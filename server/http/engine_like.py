@@ -11,7 +11,8 @@ from server.chat.parser import AnswerParser
 from server.chat.prompt import DEFAULT_OPTIONS, ChatOptions, ChatPrompt
 from server.constraint import Constraint
 from server.debug.inspector import Inspector
-from server.outputs import EngineInfo, GenerationParams, Output
+from server.generation_params import GenerationParams
+from server.outputs import EngineInfo, Output
 from server.queue_limit import QueueState
 from server.readings import Readings
 from server.token_text import TokenText
@@ -129,6 +130,10 @@ class EngineLike(Protocol):
 
     def abort(self, request_id: int, /) -> None:
         """End all answers of a request soon. Thread-safe; does nothing for one that has ended."""
+
+    def note_tool_call(self, request_id: int, index: int, /) -> None:
+        """Answer ``index`` of a request, which has just ended, turned out to call a tool. Thread-
+        safe; never blocks, and does nothing for one that is not known any more."""
 
     def flush_cache(self) -> int:
         """Drop all that is cached and not in use; the number of blocks freed. Blocks for a step."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -11,6 +12,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from server.errors import RequestRefused
+
+_SHOWN = 100  # characters of a path, in a message
+# How alike a path has to be to one that exists, to be taken for it: more than another API's
+# /v1/responses is to /v1/messages (0.72).
+_ALIKE = 0.75
 
 
 class ApiError(Exception):
@@ -137,10 +143,12 @@ def unexpected() -> ApiError:
     )
 
 
-def install_handlers(app: FastAPI, paths: str, form_of: Callable[[str], ErrorForm]) -> None:
+def install_handlers(
+    app: FastAPI, paths: Collection[str], form_of: Callable[[str], ErrorForm]
+) -> None:
     """Make the app answer unknown paths, wrong methods and ApiError in the form that the path has.
 
-    ``paths`` lists the paths that exist, for the message of a 404.
+    ``paths``: those that exist, one of which the client of another may have meant.
     """
 
     async def api_error(request: Request, error: Exception) -> Response:
@@ -152,7 +160,7 @@ def install_handlers(app: FastAPI, paths: str, form_of: Callable[[str], ErrorFor
         path, method = request.url.path, request.method
         headers = dict(error.headers or {})
         if error.status_code == 404:
-            message, code = f"There is no {path} here. Known paths: {paths}.", "unknown_path"
+            message, code = _no_path(path, paths), "unknown_path"
         elif error.status_code == 405:
             allowed = headers.get("Allow", "another method")
             message, code = f"{path} does not take {method}. Use {allowed}.", "method_not_allowed"
@@ -172,3 +180,9 @@ def install_handlers(app: FastAPI, paths: str, form_of: Callable[[str], ErrorFor
     app.add_exception_handler(ApiError, api_error)
     app.add_exception_handler(RequestValidationError, query_error)
     app.add_exception_handler(HTTPException, http_error)
+
+
+def _no_path(path: str, paths: Collection[str]) -> str:
+    near = get_close_matches(path[:_SHOWN], paths, n=1, cutoff=_ALIKE)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return f"There is no {path[:_SHOWN]} here.{meant} GET /openapi.json lists all that there is."

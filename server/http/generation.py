@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -72,6 +73,12 @@ class Call:
     def reply(self, job: Job) -> Reply:
         """Begin the answer."""
         return self.endpoint.reply(job, self.text, Head(self.id, self.created, self.model))
+
+    def note_tool_call(self, reply: Reply, choice: int) -> None:
+        """Tell the engine of a choice that has ended to call a tool: its conversation may go on
+        soon."""
+        if reply.has_called(choice):
+            self.submission.note_tool_call(choice)
 
     def as_error(self, refused: ApiError | RequestRefused) -> ApiError:
         """What the client is told."""
@@ -192,9 +199,14 @@ async def _whole(
             if output.finish_reason == "abort":  # not by us: the client is still there
                 raise shutting_down()
             pieces[index].append(output)
-    answers = list(map(join, pieces))
-    usage = call.submission.usage()
-    make = functools.partial(call.reply(job).whole, answers, usage)
+    usage, reply = call.submission.usage(), call.reply(job)
+
+    def make() -> dict[str, Any]:
+        body = reply.whole(list(map(join, pieces)), usage)
+        for index in range(job.num_choices):
+            call.note_tool_call(reply, index)
+        return body
+
     size = job.work(usage)
     if size is None:
         return JSONResponse(make(), headers=dict(headers))
@@ -225,6 +237,8 @@ async def _events(call: Call, job: Job, service: Service) -> AsyncGenerator[byte
                 else:  # thousands of tokens may be looked up
                     size = SCORE_BYTES * output.usage.prompt_tokens
                     events += await service.on_text_thread(show, size)
+                if output.finish_reason is not None:
+                    call.note_tool_call(reply, index)
             if events:
                 yield b"".join(events)
     except ClientGone:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from server.chat.parser import AnswerParser, PlainParser
+from server.generation_params import GenerationParams
 from server.head_noise import HeadNoise, NoiseFilter
 from server.http.caller import Caller
 from server.http.diagnosis import Diagnosis
 from server.http.engine_like import EngineLike
 from server.http.model_names import ModelNames
 from server.http.prompt_facts import PromptFacts
-from server.outputs import GenerationParams, Usage
+from server.outputs import Usage
 
 SCORE_BYTES = 16  # at least, for each token's log-probability
 

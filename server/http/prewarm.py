@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from server.generation_params import GenerationParams, Retain
 from server.http.body import parse
 from server.http.cache_fields import MAX_NAME, namespace_of
 from server.http.endpoint import Endpoint, Head
@@ -18,9 +19,10 @@ from server.http.noise import CleanHead
 from server.http.openai.chat_message import Message
 from server.http.openai.chat_request import ChatRequest
 from server.http.prompt_head import PromptHead, filled, head_of_chat
+from server.http.prompt_ids import TextOrIds
 from server.http.sse import event
 from server.http.usage import match_end_body
-from server.outputs import Completion, GenerationParams, Output, Retain, Usage
+from server.outputs import Completion, Output, Usage
 
 
 class HeadFields(ChatRequest):
@@ -30,7 +32,7 @@ class HeadFields(ChatRequest):
     messages: list[Message] = Field(
         [], description="The conversation's first messages, a list; may end with the system's."
     )
-    prompt: str | list[int] | None = Field(
+    prompt: TextOrIds = Field(
         None, min_length=1, description="In place of messages: a string, or a list of token ids."
     )
     name: str | None = Field(
@@ -99,6 +101,10 @@ class PrewarmReply:
     def events(self, choice: int, output: Output, final: Usage | None) -> list[bytes]:
         """The body as an event, at the end."""
         return [] if final is None else [event(self.whole((), final))]
+
+    def has_called(self, choice: int) -> bool:
+        """No answer, no call."""
+        return False
 
     def failed(self, error: ApiError) -> list[bytes]:
         """The error as an event."""

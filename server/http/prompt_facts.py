@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from server.diagnostics import Fingerprint, RecentPrompts, fingerprint
+from server.generation_params import GenerationParams
 from server.http.diagnosis import Diagnosis
 from server.near_miss import PromptSource, Seen, Watch
-from server.outputs import GenerationParams, Usage
+from server.outputs import Usage
 
 
 @dataclass(frozen=True, slots=True)

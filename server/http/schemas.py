@@ -192,6 +192,10 @@ class SchedulingInfo(Exact):
     max_running: int = Field(description="Requests that run at a time.")
     max_passed_by: int = Field(description="Later arrivals that may start before a waiting one.")
     max_waiting: int | None = Field(description="Requests that may wait; null: any number.")
+    max_sessions: int | Literal["auto"] | None = Field(
+        description="Conversations under way at a time; auto: as many as the memory holds; null: "
+        "any number."
+    )
 
 
 class MemoryInfo(Exact):

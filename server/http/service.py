@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from server.diagnostics import RecentPrompts
+from server.generation_params import GenerationParams
 from server.head_noise import NoiseFilter
 from server.http.bridge import Bridge
 from server.http.caller import Caller
@@ -25,7 +26,6 @@ from server.http.text_threads import TextThreads
 from server.metrics import Metrics
 from server.near_miss import Register as NearMisses
 from server.near_miss import Watch
-from server.outputs import GenerationParams
 from server.tenants import TenantLimits
 from server.version import version
 

@@ -7,12 +7,13 @@ import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from server.errors import RequestRefused
+from server.generation_params import GenerationParams
 from server.http.bridge import Bridge
 from server.http.door import Visit
 from server.http.engine_like import EngineLike
 from server.http.errors import ApiError, from_refusal
 from server.metrics import RequestTimes
-from server.outputs import GenerationParams, Output, Retained, Usage
+from server.outputs import Output, Retained, Usage
 
 # An output, with the index of its choice.
 Piece = tuple[int, Output]
@@ -121,6 +122,11 @@ class Submission:
     def engine_ids(self) -> tuple[int, ...]:
         """What the engine's log calls the requests."""
         return tuple(self._ids)
+
+    def note_tool_call(self, choice: int) -> None:
+        """A choice, which has ended, calls a tool. Any thread."""
+        prompt, answer = divmod(choice, self._answers)
+        self._engine.note_tool_call(self._ids[prompt], answer)
 
     @property
     def was_aborted(self) -> bool:

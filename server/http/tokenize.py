@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from server.generation_params import GenerationParams
 from server.http.body import checked, parse, read_object
 from server.http.cache_fields import namespace_of
 from server.http.description import body_of
@@ -22,7 +23,7 @@ from server.http.openai.chat_request import ChatRequest
 from server.http.schemas import ErrorBody, Exact
 from server.http.service import Service
 from server.http.sse import event
-from server.outputs import Completion, GenerationParams, Output, Usage
+from server.outputs import Completion, Output, Usage
 from server.tokens import MOST_TOKENS
 
 _MAX_TOKEN = 2**31 - 1
@@ -134,6 +135,10 @@ class _TextReply:
     def events(self, choice: int, output: Output, final: Usage | None) -> list[bytes]:
         """No output ever comes."""
         return []
+
+    def has_called(self, choice: int) -> bool:
+        """No answer, no call."""
+        return False
 
     def failed(self, error: ApiError) -> list[bytes]:
         """The error as an event."""

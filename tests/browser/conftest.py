@@ -52,7 +52,7 @@ class Watched:
         return name
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is open, this thread has a running loop
 def browser() -> Iterator[Browser]:
     """Debian's chromium, without a window."""
     found = next(filter(None, map(shutil.which, NAMES)), None)

@@ -124,6 +124,45 @@ def test_a_click_zooms_in_and_crumbs_and_keys_zoom_out(watched: Watched) -> None
     expect(crumbs).to_have_count(1)
 
 
+def test_zooming_in_asks_the_server_for_more_of_that_part(watched: Watched, engine: Engine) -> None:
+    prompts = [
+        [base] * 16 + [60 + n // 30, 60 + n % 30] * 8 for base in (50, 51) for n in range(400)
+    ]
+    engine.generate(prompts, GenerationParams(1))
+    page = live(watched)
+    icicle = page.locator("#icicle")
+    expect(icicle).to_have_attribute("aria-label", re.compile("500 of them"))
+    assert not any("root=" in each for each in watched.asked)
+    page.fill("#search", "2222222222")  # the head that was used less lately
+    page.press("#search", "Enter")
+    icicle.focus()
+    page.keyboard.press("Enter")
+    # Besides what was known of the other head: all 400 that are below this one.
+    expect(icicle).to_have_attribute("aria-label", re.compile(r"\b([678]\d\d) of them"))
+    assert any("root=" in each for each in watched.asked)
+    page.get_by_role("button", name="All namespaces").click()
+    expect(icicle).to_have_attribute("aria-label", re.compile("500 of them"))
+
+
+def test_near_misses_are_told_with_place_cost_and_remedy(watched: Watched) -> None:
+    page = live(watched)
+    expect(page.locator("#near-misses")).to_contain_text("None so far")
+    for minute in range(10, 15):
+        watched.chat("Where is the station?", system=f"It is 09:{minute} now. {SYSTEM * 4}")
+    told = page.locator("#near-misses li")
+    expect(told).to_have_count(1, timeout=9000)
+    expect(told).to_contain_text("a time")
+    expect(told).to_contain_text(
+        re.compile(r"In message 0 \(system\), characters 6 to 11, at token")
+    )
+    expect(told).to_contain_text(re.compile(r"costs \d{3} tokens a prompt"))
+    expect(told).to_contain_text("leave the time out, round it")
+    expect(told.locator("mark.prompt")).to_have_text(re.compile("09:1[234]"))
+    expect(page.locator("#near-count")).to_have_text("1")
+    page.locator("#near-title").scroll_into_view_if_needed()
+    watched.shot("near-misses")
+
+
 def test_the_table_has_the_same_as_the_chart(watched: Watched) -> None:
     page = live(watched)
     watched.chat("Where is the station?")

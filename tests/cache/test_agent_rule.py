@@ -98,6 +98,20 @@ def test_a_tool_call_told_after_the_end_counts_as_well() -> None:
     assert cache.evict(2) == 2
 
 
+def test_a_tool_call_told_after_a_flush_brings_nothing_back() -> None:
+    rule = AgentLeaves()
+    cache = make_cache(16, SIZE, eviction=rule)
+    lease = begin(cache, ids(8, 1))
+    cache.release(lease)
+    cache.flush()
+    cache.note_tool_call(lease)
+    assert rule.leaves() == []
+    assert_sound(cache)
+    serve(cache, ids(8, 2))
+    assert cache.evict(3) == 2
+    assert_sound(cache)
+
+
 def test_what_a_later_call_has_left_behind_leaves_first() -> None:
     clock = Clock()
     cache = make_cache(64, SIZE, clock=clock, eviction="agent")

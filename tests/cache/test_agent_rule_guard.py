@@ -59,3 +59,54 @@ def test_a_guard_that_is_told_of_no_lru_changes_nothing() -> None:
     guard.evicted(1000)
     assert not any(guard.served(0) for _ in range(100))
     assert guard.factor == 0.1
+
+
+def test_the_last_call_of_a_period_alone_says_that_the_factor_has_changed() -> None:
+    past = Past()
+
+    def said(tokens: int, calls: int) -> list[bool]:
+        answers = []
+        for _ in range(calls):
+            past.lru += 100
+            answers.append(past.guard.served(tokens))
+        return answers
+
+    assert said(80, 3) == [False] * 3, "nothing was evicted"
+    past.guard.evicted(50)
+    assert said(80, 10) == [False] * 9 + [True]
+    past.guard.evicted(50)
+    assert said(70, 10) == [False] * 9 + [True]
+    past.guard.evicted(50)
+    assert said(95, 10) == [False] * 10, "20 a call lost on average, 30 with the other"
+
+
+def test_factors_are_compared_by_the_call_however_long_their_periods_were() -> None:
+    past = Past()
+    assert [past.period(tokens=99, lru=100, evicted=10) for _ in range(3)] == [0.1] * 3
+    assert past.period(tokens=99, lru=100, evicted=20) == 1.0  # 1 a call lost, in 31 calls
+    assert past.period(tokens=98, lru=100) == 0.1  # 2 a call, in 10
+
+
+def test_what_a_factor_gained_before_counts_for_seven_tenths() -> None:
+    past = Past()
+    assert past.period(tokens=110, lru=100) == 0.1
+    assert past.period(tokens=80, lru=100) == 0.1  # 7 - 6 gained
+    past = Past()
+    assert past.period(tokens=110, lru=100) == 0.1
+    assert past.period(tokens=70, lru=100) == 1.0  # 7 - 9
+
+
+def test_without_a_difference_nothing_changes() -> None:
+    past = Past()
+    assert past.period(tokens=100, lru=100) == 0.1, "as much as LRU"
+    past = Past()
+    past.guard.evicted(50)
+    for tokens in [100, 101] * 5:
+        past.lru += 100
+        past.guard.served(tokens)
+    assert past.guard.factor == 0.1, "half a token a call more"
+    past = Past()
+    assert past.period(tokens=90, lru=100) == 1.0
+    assert past.period(tokens=90, lru=100) == 1.0, "as much as with the first"
+    assert past.period(tokens=0, lru=100) == 0.1  # -7 - 30, and the first has -10
+    assert past.period(tokens=0, lru=100) == 0.1  # -7 - 30: as much as the other

@@ -10,7 +10,8 @@ import pytest
 
 from scheduler import Limits
 from server import EngineOptions
-from server.config import ServerOptions, parse
+from server.config.command import parse
+from server.config.server_options import ServerOptions
 from server.config.table import OPTIONS
 from server.options import CacheOptions, TextOptions
 from tests.config.values import texts_of

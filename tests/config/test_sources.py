@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.config.printed import as_toml
@@ -47,6 +47,7 @@ def written(given_: Given, path: Path) -> str:
     return str(path)
 
 
+@settings(deadline=None)
 @given(flags=some_options(), variables=some_options(), in_file=some_options())
 def test_the_strongest_source_of_each_option_counts(
     tmp_path_factory: pytest.TempPathFactory, flags: Given, variables: Given, in_file: Given
@@ -69,6 +70,7 @@ def test_the_strongest_source_of_each_option_counts(
         assert setting.value == (tuple(values) if BY_NAME[name].is_list else values[0])
 
 
+@settings(deadline=None)
 @given(some_options())
 def test_what_is_printed_makes_the_same_configuration(
     tmp_path_factory: pytest.TempPathFactory, flags: Given

@@ -18,6 +18,7 @@ _OTHERS = {
     "max_running": ("1", "9"),
     "max_passed_by": ("0", "7"),
     "transcript_memory": ("0", "1MiB", "1.5GiB"),
+    "max_sessions": ("off", "auto", "1", "24"),
     "max_waiting": ("unlimited", "0", "1", "5000"),
     "host": ("0.0.0.0", "::1", "localhost"),
     "port": ("0", "8001", "65535"),

@@ -19,7 +19,7 @@ from radix_engine.model.source import ModelFolder
 from radix_engine.model.transformers_config import TransformersConfig
 from radix_engine.parallel.group import Group
 from server import Engine, EngineOptions
-from server.config import parse
+from server.config.command import parse
 from server.gpu_choice import GpuWay, gpu_way, refuse_early
 from server.model_choice import choose, with_gpu
 from server.parallel_choice import load_divided, refuse_for_several

@@ -90,7 +90,7 @@ def unwritten(probs: torch.Tensor, top_p: torch.Tensor, is_deterministic: bool) 
         {"top_p_renorm_probs": all_of_it},
         {"top_p_renorm_probs": unwritten},
     ],
-    ids=str,
+    ids=["one_temperature", "one_more", "all_of_it", "unwritten"],
 )
 def test_an_operation_that_draws_wrong_tokens_is_told(
     operations: dict[str, Callable[..., Any]], caplog: pytest.LogCaptureFixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radix_engine.gpu.graphs import (
@@ -43,6 +43,7 @@ def test_a_batch_takes_the_smallest_size_with_room() -> None:
     assert fitting_size((), 1) is None
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300))
 def test_no_recorded_size_with_room_is_smaller_than_the_chosen_one(limit: int, batch: int) -> None:
     recorded = sorted(capture_sizes(limit))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radix_engine.attention.flashinfer_pages import (
@@ -92,6 +92,7 @@ def test_decodes_by_hand() -> None:
     assert pages.decode_only
 
 
+@settings(deadline=None)
 @given(steps())
 def test_each_span_reads_its_context_and_writes_its_own_positions(
     spans: list[AttentionSpan],
@@ -102,6 +103,7 @@ def test_each_span_reads_its_context_and_writes_its_own_positions(
     assert rows_written(pages) == expected
 
 
+@settings(deadline=None)
 @given(steps())
 def test_offsets_rise_from_0_and_give_the_lengths_of_the_spans(spans: list[AttentionSpan]) -> None:
     pages = step_pages(spans, BLOCK, NUM_BLOCKS)
@@ -114,6 +116,7 @@ def test_offsets_rise_from_0_and_give_the_lengths_of_the_spans(spans: list[Atten
     assert pages.last_page_len.max() <= BLOCK
 
 
+@settings(deadline=None)
 @given(steps())
 def test_no_row_is_written_twice_where_tables_are_disjoint(spans: list[AttentionSpan]) -> None:
     pages = step_pages(spans, BLOCK, NUM_BLOCKS)
@@ -241,6 +244,7 @@ def test_two_levels_by_hand() -> None:
     assert own.last_page_len.tolist() == [2, 4]
 
 
+@settings(deadline=None)
 @given(steps(), st.integers(1, 6))
 def test_the_levels_together_read_what_the_step_reads(
     spans: list[AttentionSpan], common: int

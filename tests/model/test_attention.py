@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radix_engine.attention.grouping import group_decodes
@@ -191,6 +191,7 @@ def test_a_block_table_may_be_longer_than_needed() -> None:
     assert not memory.layers[0][[0, 1, 3]].any()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9000), max_size=40))
 def test_groups_hold_each_decode_once_and_stay_within_their_bounds(contexts: list[int]) -> None:
     groups = group_decodes(contexts, max_padding=512, max_rows=4096)

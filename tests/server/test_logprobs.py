@@ -137,7 +137,7 @@ def streamed(engine: Engine, prompt: list[int], asked: GenerationParams) -> list
             last[index].finish_reason or "",
             last[index].usage,
             logprobs=tuple(entries[index]),
-            prompt_logprobs=first[index].prompt_logprobs,
+            prompt_logprobs=tuple(first[index].prompt_logprobs or ()),
         )
         for index in range(asked.n)
     ]

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from scheduler import Limits
-from server.outputs import GenerationParams, Output
+from server.generation_params import GenerationParams
+from server.outputs import Output
 from tests.server.conftest import MakeEngine
 
 

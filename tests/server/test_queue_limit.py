@@ -9,7 +9,7 @@ import pytest
 from scheduler import Limits
 from server import Engine, RequestRefused
 from server.collector import Collector
-from server.outputs import GenerationParams
+from server.generation_params import GenerationParams
 from tests.server.conftest import MakeEngine
 
 ENDS = {"length", "stop"}  # the tiny model's own sampling is random

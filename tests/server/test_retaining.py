@@ -11,7 +11,8 @@ import pytest
 from radix_engine.cache import CacheMode, Namespace
 from scheduler import Limits
 from server import Engine, GenerationParams
-from server.outputs import WHOLE_PROMPT, Retain, Retained
+from server.generation_params import WHOLE_PROMPT, Retain
+from server.outputs import Retained
 from tests.cache.requests import Clock
 from tests.server.conftest import MakeEngine
 from tests.server.prompts import greedy, ids

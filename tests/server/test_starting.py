@@ -10,7 +10,8 @@ import pytest
 from radix_engine.model.errors import ModelError
 from server import Engine, EngineOptions
 from server.__main__ import http_settings, ready_message, warnings_of
-from server.config import ServerOptions, parse
+from server.config.command import parse
+from server.config.server_options import ServerOptions
 from server.head_noise import HeadNoise
 from server.loading import usable_processors
 from tests.server.conftest import MakeEngine

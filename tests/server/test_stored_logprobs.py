@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from radix_engine.cache import CacheMode, Reason
 from radix_engine.cpu.processor import KernelKind
+from radix_engine.model.batch import Span
+from radix_engine.model.logprobs import FLOOR
 from scheduler import Limits
 from server import Completion, Engine, GenerationParams
 from tests.server.conftest import KINDS, MakeEngine
@@ -186,5 +189,26 @@ def test_a_stream_brings_the_stored_values_with_its_first_piece(make_engine: Mak
     first, *rest = engine.stream(ids(50, 1), scored(4))
     assert first.usage.cached_tokens == 47
     assert first.prompt_logprobs is not None
+    assert "entries" not in vars(first.prompt_logprobs), "the engine's thread makes none"
     assert list(first.prompt_logprobs[:48]) == list(cold.prompt_logprobs or ())[:48]
     assert all(piece.prompt_logprobs is None for piece in rest)
+
+
+def test_floors_come_back_as_they_were(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine()
+    model = engine._loop._steps._model
+    forward = model.forward
+
+    def steep(spans: list[Span]) -> torch.Tensor:
+        logits = torch.full_like(forward(spans), -1e30)
+        logits[:, 11] = 1e30
+        return logits
+
+    monkeypatch.setattr(model, "forward", steep)
+    prompt = [11, 11, *ids(30, 1)]
+    for cached in (0, 31):
+        answer = score(engine, prompt)
+        assert answer.usage.cached_tokens == cached
+        assert values(answer) == [0.0] + [0.0 if t == 11 else FLOOR for t in prompt[2:]]

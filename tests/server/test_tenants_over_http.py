@@ -17,8 +17,9 @@ from radix_engine.model.served import torch_model
 from radix_engine.model.source import ModelFolder
 from scheduler import Limits
 from server.engine import Engine
+from server.generation_params import GenerationParams
 from server.http.settings import HttpSettings
-from server.outputs import GenerationParams, Output
+from server.outputs import Output
 from server.text import TextCodec
 from tests.server.test_queue_limit import held
 from tests.server_http.keys import ACME, BETA, bearer, ring

@@ -17,7 +17,7 @@ from radix_engine.model.transformers_config import TransformersConfig
 from radix_engine.parallel.group import Group
 from radix_engine.parallel.shard import local_config
 from server import EngineOptions
-from server.config import parse
+from server.config.command import parse
 from server.gpu_choice import GpuWay
 from server.loading import load_parts
 from server.model_choice import choose, with_gpu

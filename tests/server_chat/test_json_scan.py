@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.chat.json_scan import JsonScan, Status
@@ -35,6 +35,7 @@ def scan(text: str, size: int) -> tuple[JsonScan, str, int]:
     return scanner, written, done
 
 
+@settings(deadline=None)
 @given(value=VALUES, indent=st.sampled_from([None, 2]), size=st.integers(1, 30))
 def test_a_value_ends_where_it_ends_and_is_written_as_it_was(
     value: Any, indent: int | None, size: int

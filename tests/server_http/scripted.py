@@ -23,7 +23,8 @@ from server.cache_control import CacheControl
 from server.debug.inspector import Inspector
 from server.debug.lives import Lives
 from server.errors import RequestRefused
-from server.outputs import EngineInfo, GenerationParams, Output, PromptLogprobs, Usage
+from server.generation_params import GenerationParams
+from server.outputs import EngineInfo, Output, PromptLogprobs, Usage
 from server.queue_limit import QueueState
 from server.readings import Readings
 from server.token_text import TokenText
@@ -137,6 +138,7 @@ class Record:
     changed: threading.Condition = field(default_factory=threading.Condition)
     submitted: dict[int, tuple[str, GenerationParams]] = field(default_factory=dict)
     aborted: list[int] = field(default_factory=list)
+    tool_calls: list[tuple[int, int]] = field(default_factory=list)  # (request, answer)
     ended: set[int] = field(default_factory=set)
 
     def wait_until(self, true: Callable[[], bool]) -> None:
@@ -216,6 +218,9 @@ class ScriptedEngine:
         waiting = [held for held in list(self._held.values()) if script_of(held.prompt) == "queue"]
         of_tenant = [held for held in waiting if held.params.namespace.tenant == tenant]
         return QueueState(len(waiting), len(of_tenant), 0)
+
+    def note_tool_call(self, request_id: int, index: int, /) -> None:
+        self.record.tool_calls.append((request_id, index))
 
     def flush_cache(self) -> int:
         blocks = sum(len(prompt) // 16 for prompt in self._seen)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.constraint import Constraint, one_of
-from server.outputs import GenerationParams
+from server.generation_params import GenerationParams
 from tests.server_http.running import Running, events
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

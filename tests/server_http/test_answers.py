@@ -252,6 +252,11 @@ def test_ignored_fields_are_named_in_a_header(server: Running) -> None:
     assert len(header) < 32 * 70
 
 
+def test_a_field_without_a_name_is_named_so_that_a_header_can_show_it(server: Running) -> None:
+    response = server.post(COMPLETIONS, {"prompt": "ignored", "store": True, "": 1})
+    assert response.headers["x-ignored-fields"] == 'store, ""'
+
+
 def test_no_header_when_nothing_is_ignored(server: Running) -> None:
     assert "x-ignored-fields" not in server.post(COMPLETIONS, {"prompt": "ignored"}).headers
 

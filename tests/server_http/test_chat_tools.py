@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from server.chat.prompt import ChatOptions
+from server.generation_params import GenerationParams
 from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
-from server.outputs import GenerationParams
 from tests.server_http.running import Running, events
 from tests.server_http.scripted_chat import OPENING
 
@@ -81,6 +81,47 @@ def test_a_streamed_answer_has_the_same_in_pieces(server: Running) -> None:
     assert len([call for call in calls if call["index"] == 0]) > 2, "as they come"
     assert chunks[-1]["delta"] == {}
     assert chunks[-1]["finish_reason"] == "tool_calls"
+
+
+def told(server: Running) -> list[int]:
+    """Which answers to the request that came last the engine was told to call a tool."""
+    record = server.engine.record
+    latest = max(record.submitted)
+    return sorted(answer for request, answer in record.tool_calls if request == latest)
+
+
+def test_the_engine_is_told_which_answers_ended_with_tool_calls(server: Running) -> None:
+    ask(server, "calls", tools=[WEATHER])
+    assert told(server) == [0]
+    streamed(server, "calls", tools=[WEATHER])
+    assert told(server) == [0]
+
+
+@pytest.mark.parametrize(
+    ("last_word", "fields"),
+    [
+        ("calls", {}),  # no tools: calls are content
+        ("calls", {"tools": [WEATHER], "max_tokens": 5}),  # cut off
+        ("breaks", {"tools": [TIME]}),
+        ("thinks", {"tools": [TIME]}),
+    ],
+)
+def test_the_engine_is_not_told_of_other_answers(
+    server: Running, last_word: str, fields: dict[str, Any]
+) -> None:
+    ask(server, last_word, **fields)
+    assert told(server) == []
+    streamed(server, last_word, **fields)
+    assert told(server) == []
+
+
+def test_the_engine_is_told_of_each_of_several_answers(server: Running) -> None:
+    whole = server.post(CHAT, body("calls", tools=[WEATHER], n=2)).json()
+    reasons = [choice["finish_reason"] for choice in whole["choices"]]
+    assert reasons == ["tool_calls", "tool_calls"]
+    assert told(server) == [0, 1]
+    streamed(server, "calls", tools=[WEATHER], n=2)
+    assert told(server) == [0, 1]
 
 
 def test_what_may_have_been_a_call_comes_at_the_end_of_a_stream(server: Running) -> None:

@@ -36,6 +36,7 @@ def test_server_info_shows_memory_counters_and_state(server: Running) -> None:
         "max_step_tokens": 256,
         "max_running": 64,
         "max_passed_by": 256,
+        "max_sessions": None,
         "max_waiting": None,
     }
     assert info.counters == {"prompt_tokens": 1, "cached_tokens": 2}

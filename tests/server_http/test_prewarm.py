@@ -155,6 +155,7 @@ def test_a_body_as_a_chat_has_it_is_taken(client: TestClient) -> None:
         ({"prompt": "x", "cache_mode": "none"}, "cache_mode"),
         ({"prompt": "x", "cache_mode": "read-only"}, "cache_mode"),
         ({"prompt": "x", "model": "other"}, "model"),
+        ({"prompt": "x", "continue_final_message": True}, "continue_final_message"),
         ({"prompt": [1, 10_000]}, "prompt"),
         ({"prompt": "x" * 4000}, "prompt"),
     ],

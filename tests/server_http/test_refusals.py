@@ -270,26 +270,6 @@ def test_a_body_just_under_the_limit_is_read(server: Running) -> None:
     assert server.client.post(COMPLETIONS, content=content).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/complete", "/v1/models/", "/docs"])
-def test_an_unknown_path_is_a_404_in_openais_form(server: Running, path: str) -> None:
-    response = server.client.get(path)
-    error = ErrorBody.model_validate_json(response.content, strict=True).error
-    assert response.status_code == 404
-    assert error.type == "invalid_request_error"
-
-
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", COMPLETIONS), ("DELETE", "/health"), ("GET", "/flush_cache")]
-)
-def test_a_wrong_method_is_a_405_that_names_the_right_one(
-    server: Running, method: str, path: str
-) -> None:
-    response = server.client.request(method, path)
-    error = ErrorBody.model_validate_json(response.content, strict=True).error
-    assert response.status_code == 405
-    assert response.headers["allow"] in error.message
-
-
 def test_an_unexpected_exception_is_a_500_for_that_request_alone(server: Running) -> None:
     response = server.post(COMPLETIONS, {"prompt": "please crash"})
     error = response.json()["error"]

@@ -16,7 +16,7 @@ from tests.server_http.running import Running
 from tests.server_http.scripted import TIMEOUT_S
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-PREWARM = "/v1/cache/prewarm"
+PREWARM, MESSAGES = "/v1/cache/prewarm", "/v1/messages"
 WORD = "SECRETWORD"
 SECRET = f"it's \"so\" {WORD} \\' b'x"
 
@@ -141,7 +141,30 @@ def bodies() -> Iterator[tuple[str, Any]]:
         **shared,
     }
     prewarm = {"messages": chat["messages"], "tools": [tool], "cache_retention_s": 5}
-    wholes = {COMPLETIONS: {"prompt": ["hi"], **shared}, CHAT: chat, PREWARM: prewarm}
+    said = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "5m"}}
+    use = {"type": "tool_use", "id": "1", "name": "f", "input": {"city": "x"}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [said], "is_error": True}
+    messages = {
+        "messages": [
+            {"role": "user", "content": [said]},
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ],
+        "system": [said],
+        "tools": [{"name": "f", "description": "looks", "input_schema": {"type": "object"}}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "disabled"},
+        "stop_sequences": ["x"],
+        "max_tokens": 3,
+        "metadata": {"user_id": "me"},
+        "model": "scripted-1",
+    }
+    wholes = {
+        COMPLETIONS: {"prompt": ["hi"], **shared},
+        CHAT: chat,
+        PREWARM: prewarm,
+        MESSAGES: messages,
+    }
     for path, whole in wholes.items():
         yield from ((path, body) for body in spoilt(whole))
     yield COMPLETIONS, f'{{"prompt": "{WORD}'.encode()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from server.generation_params import GenerationParams
 from server.http.chat_schemas import ChatCompletion, ChatCompletionChunk
 from server.http.schemas import TextCompletion
-from server.outputs import GenerationParams
 from tests.server_http.running import Running, events
 from tests.server_http.scripted import REPLY
 

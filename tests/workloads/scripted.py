@@ -27,9 +27,22 @@ class Script:
     cached_counter_error: int = 0
     stream_error: dict[str, object] | None = None
     own_words: str = "reply"
+    reasons: bool = False  # before each answer, in a field of its own
+    only_openai: bool = False  # no path but OpenAI's
+    models: list[str] = field(default_factory=list)
+    tells: tuple[str, ...] = ("prompt_tokens", "completion_tokens", "prompt_tokens_details")
+    tells_zero: bool = True
+    busy_from_call: int | None = None
+    too_long_error: dict[str, object] = field(
+        default_factory=lambda: {"error": {"message": "long", "code": "context_length_exceeded"}}
+    )
+    holds_call: int | None = None  # that call gets no answer: `held` is set, `release` awaited
+    held: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
     prompts: list[list[dict[str, str]]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
     flushes: int = 0
     counters: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("prompt_tokens", "cached_tokens"), 0)
@@ -72,10 +85,18 @@ def _handler(script: Script, server: ThreadingHTTPServer) -> type[BaseHTTPReques
             pass
 
         def do_GET(self) -> None:
-            self._json(200, script.info() if self.path == "/server_info" else {"status": "ok"})
+            if self.path == "/v1/models" and script.models:
+                self._json(200, {"data": [{"id": name} for name in script.models]})
+            elif script.only_openai:
+                self._json(404, {"detail": "Not Found"})
+            else:
+                self._json(200, script.info() if self.path == "/server_info" else {"status": "ok"})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            if script.only_openai and not self.path.startswith("/v1/"):
+                self._json(404, {"detail": "Not Found"})
+                return
             if self.path == "/flush_cache":
                 script.flushes += 1
                 script.seen.clear()
@@ -91,12 +112,20 @@ def _handler(script: Script, server: ThreadingHTTPServer) -> type[BaseHTTPReques
                 server.socket.close()
                 self.close_connection = True
                 return
+            if len(script.prompts) + 1 == script.holds_call:
+                script.held.set()
+                script.release.wait(60)
+                self.close_connection = True
+                return
+            if script.busy_from_call and len(script.prompts) + 1 >= script.busy_from_call:
+                self._json(429, {"error": {"message": "come back later"}})
+                return
             script.prompts.append(messages)
+            script.keys.append(self.headers["authorization"])
             script.paths.append(self.path)
             script.bodies.append(body)
             if words(messages) > script.context_length:
-                error = {"message": "too long", "code": "context_length_exceeded"}
-                self._json(400, {"error": error})
+                self._json(400, script.too_long_error)
                 return
             prompt, cached = script.count(messages)
             script.counters["prompt_tokens"] += prompt
@@ -115,6 +144,9 @@ def _handler(script: Script, server: ThreadingHTTPServer) -> type[BaseHTTPReques
             ):
                 choice = {"text": text} if raw else {"delta": {"content": text}}
                 yield json.dumps({"choices": [{**choice, "finish_reason": finish}]})
+                if script.reasons and not text:
+                    thought = {"delta": {"content": None, "reasoning_content": "hm"}}
+                    yield json.dumps({"choices": [thought]})
                 if text and script.stream_error:
                     yield json.dumps({"error": script.stream_error})
                     return
@@ -123,7 +155,10 @@ def _handler(script: Script, server: ThreadingHTTPServer) -> type[BaseHTTPReques
                 "completion_tokens": COMPLETION_TOKENS,
                 "prompt_tokens_details": {"cached_tokens": cached},
             }
-            yield json.dumps({"choices": [], "usage": usage})
+            told = {name: usage[name] for name in script.tells}
+            if not cached and not script.tells_zero:
+                told["prompt_tokens_details"] = None
+            yield json.dumps({"choices": [], "usage": told or None})
             yield "[DONE]"
 
         def _json(self, status: int, value: object) -> None:

@@ -70,6 +70,7 @@ def test_sessions_of_equal_tools_and_system_prompt_share_that_head(tmp_path: Pat
         ({"timestamp": "1", "input_length": 5, "hash_ids": [1]}, "timestamp must be a number"),
         ({"timestamp": 1, "input_length": -5, "hash_ids": [1]}, "input_length must be a whole"),
         (ranges("a", [[3, 1]]), "ids must be a list of"),
+        (ranges("a", [[3, 2**26]]), "ranges, below 67,108,864"),
         (ranges("a", [[1, 2]], group=""), "group must be a string"),
         ({"messages": []}, "neither hash_ids nor ids"),
         ([1], "must be a JSON object"),
@@ -79,9 +80,9 @@ def test_what_is_wrong_is_told_with_its_line_and_field(
     tmp_path: Path, row: Any, message: str
 ) -> None:
     good = {"timestamp": 1, "input_length": 5, "hash_ids": [1]}
-    if "messages" in row or isinstance(row, list):
+    if "messages" in row:
         path, line = written(tmp_path, row), 1
-    elif "hash_ids" in row:
+    elif "hash_ids" in row or isinstance(row, list):
         path, line = written(tmp_path, good, row), 2
     else:
         path, line = written(tmp_path, ranges("z", [[1, 1]]), row), 2

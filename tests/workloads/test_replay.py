@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from tests.workloads.making import session, user
 from tests.workloads.scripted import COMPLETION_TOKENS, Script, serving
 from workloads.agents.client import new_client
@@ -10,7 +12,13 @@ from workloads.agents.replay import Progress, Replay, own_replies, replay
 from workloads.traces.session import Call, Session, with_replies
 
 
-def run(script: Script, sessions: Sequence[Session], concurrency: int = 4) -> Replay:
+def run(
+    script: Script,
+    sessions: Sequence[Session],
+    concurrency: int = 4,
+    before: Replay | None = None,
+    refusals: bool = False,
+) -> Replay:
     async def main(url: str) -> Replay:
         async with new_client(url) as client:
             return await replay(
@@ -19,6 +27,8 @@ def run(script: Script, sessions: Sequence[Session], concurrency: int = 4) -> Re
                 max_tokens=8,
                 concurrency=concurrency,
                 progress=Progress(),
+                before=before,
+                refusals=refusals,
             )
 
     with serving(script) as url:
@@ -133,3 +143,48 @@ def test_no_more_sessions_are_in_flight_than_allowed() -> None:
     assert [prompt[-1]["content"] for prompt in script.prompts] == [
         f"{name} {turn}" for name in "abc" for turn in (1, 2)
     ]
+
+
+@pytest.mark.parametrize("answered", range(6))
+def test_a_replay_that_goes_on_sends_exactly_the_prompts_that_were_missing(answered: int) -> None:
+    replies = {("a", n): f"so {n}" for n in range(3)} | {("b", n): f"yes {n}" for n in range(2)}
+    sessions = with_replies(
+        [session("a", *turns("one", "two", "three")), session("b", *turns("x", "y"))], replies
+    )
+    whole, first, rest = Script(), Script(dies_at_call=answered + 1), Script()
+    run(whole, sessions, concurrency=1)
+    before = run(first, sessions, concurrency=1)
+    after = run(rest, sessions, concurrency=1, before=before)
+    assert first.prompts + rest.prompts == whole.prompts
+    assert [(r.session, r.turn) for r in after.records] == [
+        ("a", 1),
+        ("a", 2),
+        ("a", 3),
+        ("b", 1),
+        ("b", 2),
+    ]
+    parts = [0] * answered + [1 if answered else 0] * (5 - answered)
+    assert [record.part for record in after.records] == parts
+    sent = [record.sent_s for record in after.records]
+    assert sent == sorted(sent)
+    assert after.wall_s >= before.wall_s
+
+
+def test_reasoning_is_a_first_token_and_no_part_of_the_history() -> None:
+    script = Script(reasons=True)
+    done = run(script, [session("a", *turns("one", "two"))])
+    assert [record.answer.pieces for record in done.records] == [3, 3]
+    assert [record.answer.text for record in done.records] == ["reply 1", "reply 2"]
+    assert script.prompts[1][1] == {"role": "assistant", "content": "reply 1"}
+
+
+def test_a_server_that_is_too_busy_ends_the_replay_unless_that_is_allowed_for() -> None:
+    sessions = [session("a", *turns("one", "two", "three")), session("b", *turns("x"))]
+    failed = run(Script(busy_from_call=2), sessions, concurrency=1)
+    assert "session a, turn 2" in str(failed.failure)
+    assert "HTTP 429: come back later" in str(failed.failure)
+    allowed = run(Script(busy_from_call=2), sessions, concurrency=1, refusals=True)
+    assert allowed.failure is None
+    # Two turns of the one session, and the other's only one.
+    assert allowed.refused_turns == 3
+    assert allowed.too_long == ()

@@ -89,9 +89,12 @@ def test_arrivals_are_together_staggered_or_poisson() -> None:
     assert 400 / starts["poisson:4"][-1] == pytest.approx(4, rel=0.2)
 
 
-@pytest.mark.parametrize("text", ["", "later", "stagger", "stagger:x", "poisson:0", "poisson:inf"])
+@pytest.mark.parametrize(
+    "text", ["", "later", "stagger", "stagger:x", "poisson:0", "poisson:inf", "recorded:"]
+)
 def test_an_unknown_arrival_is_refused_with_the_forms_there_are(text: str) -> None:
-    with pytest.raises(ValueError, match="together, stagger:SECONDS or poisson:RATE"):
+    forms = r"together, stagger:SECONDS, poisson:RATE .*, recorded or recorded:FACTOR"
+    with pytest.raises(ValueError, match=forms):
         parse_arrival(text)
 
 

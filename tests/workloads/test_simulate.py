@@ -144,7 +144,8 @@ def test_the_default_is_the_published_experiment() -> None:
     options = default_options()
     assert (options.kind, options.requests, options.heads, options.zipf_s) == ("zipf", 2000, 64, 1)
     assert (options.head_tokens, options.own_tokens, options.reply_tokens) == (1024, 128, 64)
-    assert (options.load, options.pool_share) == (1.3, 0.25)
+    assert (options.load, options.pool_shares, options.blocks) == (1.3, (0.25,), ())
+    assert (options.evictions, options.max_sessions) == (("lru",), (None,))
     assert options.orders == ("lpm", "dfs", "hrrn", "fcfs")
     assert options.limits == Limits(256)
     assert (options.index, options.fit, options.seed) == ("tree", None, 0)
@@ -156,7 +157,13 @@ def test_the_default_is_the_published_experiment() -> None:
         (["--heads", "0"], "--heads: '0' is not a whole number of at least 1"),
         (["--load", "nan"], "--load: 'nan' is not a number of at least"),
         (["--zipf-s", "-1"], "--zipf-s: '-1' is not a number of at least 0"),
-        (["--orders", "lifo"], "invalid choice: 'lifo'"),
+        (["--order", "lpm,lifo"], "'lifo' is not one of lpm, dfs, hrrn, fcfs, priority"),
+        (["--order", ","], "',' names nothing; give values, as in A,B"),
+        (["--eviction", "lru,best"], "'best' is not one of lru"),
+        (["--eviction", "optimum"], "--eviction optimum needs --serial"),
+        (["--prefix-index", "hash", "--eviction", "lfu"], "hash has no --eviction but lru"),
+        (["--blocks", "0"], "'0' is not a whole number of at least 1"),
+        (["--max-sessions", "0"], "must be a whole number from 1, not '0'; or write auto or off"),
         (["--questions", "3"], "--questions 3 does not apply to zipf: it is for fewshot"),
         (["fewshot", "--load", "2"], "--load 2.0 does not apply to fewshot: it is for zipf"),
         (["trace", "--heads", "2"], "--heads 2 does not apply to trace: it is for zipf or few"),

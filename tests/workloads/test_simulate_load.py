@@ -169,8 +169,8 @@ def test_a_traces_turns_extend_what_was_said_before(tmp_path: Path) -> None:
             ]
         )
     )
-    load, selection = trace_load(
-        path,
+    load, left_out = trace_load(
+        [path],
         sessions=1,
         max_turns=4,
         concurrency=3,
@@ -178,7 +178,7 @@ def test_a_traces_turns_extend_what_was_said_before(tmp_path: Path) -> None:
         reply_tokens=7,
         seed=0,
     )
-    assert selection.left_out_calls == 1
+    assert left_out == 1
     assert load.concurrency == 3
     (turns,) = load.sessions
     user, assistant = role_token("user"), role_token("assistant")

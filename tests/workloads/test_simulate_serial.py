@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workloads.__main__ import main
 from workloads.simulation.mixing import mixed
+from workloads.simulation.serial_calls import SerialCall, in_random_order
 from workloads.simulation.serial_table import gap_closed
 from workloads.simulation.text_calls import TextTraces
 
@@ -64,6 +66,36 @@ def test_it_prints_and_writes_the_hit_rates_of_each_rule_and_size(
     assert (tmp_path / "simulate-serial.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_prefill_costs_is_told_by_the_users_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = blocks_file(tmp_path, [[1], [2], [3]] * 4)
+    options = ["--serial", "--trace", str(path), "--blocks", "2,3", "--eviction", "lru"]
+    prices = ["--prefill-tokens-per-s", "100", "--gpu-hour-dollars", "36"]
+    assert main(["simulate", *options, *prices, "--output", str(tmp_path)]) == 0
+    figures = json.loads((tmp_path / "simulate-serial.json").read_text())["figures"]
+    # LRU never hits two blocks: 12 prompts of 512 tokens; of three blocks the first three only.
+    assert figures["gpu_s.lru.2"]["value"] == pytest.approx(12 * 512 / 100)
+    assert figures["gpu_s.lru.3"]["value"] == pytest.approx((3 * 512 + 9) / 100)
+    assert figures["dollars.lru.2"]["value"] == pytest.approx(12 * 512 / 100 / 100)
+    assert "61.44 s, 0.6144 dollars" in capsys.readouterr().out
+
+
+def test_a_random_order_keeps_calls_and_times() -> None:
+    calls = [
+        SerialCall(np.array([number]), 1, 64, float(number), number + number / 10, None, 5.0)
+        for number in range(20)
+    ]
+    mixed_up = in_random_order(calls, 3)
+    assert [call.start_s for call in mixed_up] == [call.start_s for call in calls]
+    for call in mixed_up:
+        assert call.end_s - call.start_s == pytest.approx(int(call.path[0]) / 10)
+    assert [int(call.path[0]) for call in mixed_up] != list(range(20))
+    again = [int(call.path[0]) for call in in_random_order(calls, 3)]
+    assert again == [int(call.path[0]) for call in mixed_up]
+    assert again != [int(call.path[0]) for call in in_random_order(calls, 4)]
+
+
 def test_the_share_of_the_gap_closed_is_told_where_there_is_a_gap() -> None:
     rates = {
         "lru": {1: 0.2, 2: 0.5},
@@ -108,8 +140,12 @@ def test_sessions_in_flight_take_turns_and_the_next_begins_when_one_has_ended(
         (["--serial", "--trace", "/nowhere.jsonl"], "there is no such file"),
         (["--serial", "--eviction", "lru,best"], "'best' is not one of lru"),
         (["--serial", "--blocks", "0"], "is not a whole number of at least 1"),
-        (["--trace", "x.jsonl"], "does not apply to zipf: say simulate trace, or --serial"),
-        (["trace", "--trace", "x.jsonl", "y.jsonl"], "--trace takes one file without --serial"),
+        (["--trace", "x.jsonl"], "does not apply to zipf: say simulate trace"),
+        (["trace", "--trace", __file__, "--eviction", "optimum"], "optimum needs --serial"),
+        (
+            ["--serial", "--trace", __file__, "--gpu-hour-dollars", "2"],
+            "--gpu-hour-dollars needs --prefill-tokens-per-s with --serial",
+        ),
     ],
 )
 def test_wrong_options_are_refused_with_what_to_do(
@@ -118,7 +154,7 @@ def test_wrong_options_are_refused_with_what_to_do(
     with pytest.raises(SystemExit) as ended:
         main(["simulate", *options])
     assert ended.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_damaged_trace_ends_with_its_line(

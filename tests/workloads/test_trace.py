@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from workloads.traces.delta_chat import read_rows, select_sessions
 from workloads.traces.lines import TraceError
+from workloads.traces.reading import read_rows, select_sessions
 from workloads.traces.session import Message
 
 

@@ -26,40 +26,58 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def decode_rate(answer: Answer) -> float | None:
-    """Tokens a second after the first one; None where fewer than two tokens or no time passed."""
+    """Tokens a second after the first one; None where fewer than two tokens or no time passed.
+
+    Where the server does not tell how many tokens there are, the pieces of its stream count.
+    """
+    tokens = answer.pieces if answer.completion_tokens is None else answer.completion_tokens
     span = answer.last_s - answer.ttft_s
-    if answer.completion_tokens < 2 or span <= 0:
+    if tokens < 2 or span <= 0:
         return None
-    return (answer.completion_tokens - 1) / span
+    return (tokens - 1) / span
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token sums of calls. ``hit_rate`` is the sum of cached over the sum of prompt tokens."""
+    """Token sums of calls; None where the server does not tell.
 
-    prompt: int
-    cached: int
-    generated: int
+    ``cached`` is the sum over the calls for which the server told it; ``untold`` counts the others.
+    Some servers say nothing where nothing was cached, so with both kinds ``cached`` is the least
+    that it can be, and ``computed`` the most.
+    """
+
+    prompt: int | None
+    cached: int | None
+    generated: int | None
+    untold: int = 0
 
     @property
-    def computed(self) -> int:
+    def computed(self) -> int | None:
         """Prompt tokens that were run through the model."""
-        return self.prompt - self.cached
+        return None if self.prompt is None or self.cached is None else self.prompt - self.cached
 
     @property
     def hit_rate(self) -> float | None:
         """Cached over prompt tokens, each summed over all calls; None without a prompt token."""
-        return self.cached / self.prompt if self.prompt else None
+        return self.cached / self.prompt if self.prompt and self.cached is not None else None
 
 
 def token_sums(records: Iterable[Record]) -> Tokens:
     """The sums of what the server reported with each answer."""
-    prompt = cached = generated = 0
-    for record in records:
-        prompt += record.answer.prompt_tokens
-        cached += record.answer.cached_tokens
-        generated += record.answer.completion_tokens
-    return Tokens(prompt, cached, generated)
+    answers = [record.answer for record in records]
+    told = [answer.cached_tokens for answer in answers if answer.cached_tokens is not None]
+    return Tokens(
+        prompt=_sum([answer.prompt_tokens for answer in answers]),
+        cached=sum(told) if told or not answers else None,
+        generated=_sum([answer.completion_tokens for answer in answers]),
+        untold=len(answers) - len(told),
+    )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """None where one of them is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +142,17 @@ def counter_differences(
     # What a preempted request found in the tree afterwards was not cached when it started, and was
     # not computed by it either; no response tells.
     late = after.get("cached_late_tokens", 0) - before.get("cached_late_tokens", 0)
+    computed = client.computed
     expected = {
         "prompt_tokens": client.prompt,
         "cached_tokens": client.cached,
-        "computed_tokens": client.computed - late,
+        "computed_tokens": None if computed is None else computed - late,
     }
     differences: list[str] = []
     for name, sent in expected.items():
-        if name not in before or name not in after:
+        if sent is None:
+            differences.append(f"{name}: the answers do not tell")
+        elif name not in before or name not in after:
             differences.append(f"{name}: the server has no such counter")
         elif after[name] - before[name] != sent:
             differences.append(f"{name}: server {after[name] - before[name]:,}, client {sent:,}")
@@ -159,4 +180,5 @@ def record_data(record: Record) -> dict[str, object]:
     """A record as JSON-able data, without the reply's text."""
     answer = asdict(record.answer)
     del answer["text"]
-    return {"session": record.session, "turn": record.turn, "sent_s": record.sent_s, **answer}
+    told = {"session": record.session, "turn": record.turn, "sent_s": record.sent_s, **answer}
+    return told | ({"after_resume": record.part} if record.part else {})

@@ -114,35 +114,27 @@ class Starter:
         return Worker(command, self.log(contender.name), READY_LIMIT_S, clean_environment())
 
     def _vllm(self, contender: Contender) -> RunningEngine:
-        python = interpreter(self.options.build.absolute(), "vllm")
         port = free_port()
+        command, environment = self.vllm_server(port)
+        return HttpEngine(command, port, self.log(contender.name), environment)
+
+    def vllm_server(self, port: int) -> tuple[list[str], dict[str, str]]:
+        """The command of vLLM's server on a port, and the environment that it needs."""
         # Its command of the name asks for a package "vllm", which is called otherwise here.
+        python = interpreter(self.options.build.absolute(), "vllm")
         command = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
-        command += [
-            "--model",
-            str(self.model_of("vllm")),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--max-model-len",
-        ]
-        command += [str(self._context()), "--dtype", str(self.dtype).removeprefix("torch.")]
-        return HttpEngine(
-            command,
-            port,
-            self.log(contender.name),
-            clean_environment(
-                {
-                    "VLLM_CPU_KVCACHE_SPACE": str(self.options.kv_gib),
-                    "VLLM_CPU_OMP_THREADS_BIND": _first_processors(self.threads),
-                    # What it compiles at its first start.
-                    "VLLM_CACHE_ROOT": str(self.options.build.absolute() / "peers/vllm-cache"),
-                    "VLLM_NO_USAGE_STATS": "1",
-                    "HF_HUB_OFFLINE": "1",
-                }
-            ),
-        )
+        command += ["--model", str(self.model_of("vllm")), "--host", "127.0.0.1"]
+        command += ["--port", str(port), "--max-model-len", str(self._context())]
+        command += ["--dtype", str(self.dtype).removeprefix("torch.")]
+        environment = {
+            "VLLM_CPU_KVCACHE_SPACE": str(self.options.kv_gib),
+            "VLLM_CPU_OMP_THREADS_BIND": _first_processors(self.threads),
+            # What it compiles at its first start.
+            "VLLM_CACHE_ROOT": str(self.options.build.absolute() / "peers/vllm-cache"),
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        return command, clean_environment(environment)
 
     def _context(self) -> int:
         return min(read_config(self.folder.path).context_length, 8192)

@@ -20,7 +20,8 @@ from server.debug.inspector import Inspector
 from server.debug.lives import Lives
 from server.errors import RequestRefused
 from server.garbage import GarbageCollector, tame_garbage_collector
-from server.outputs import EngineInfo, GenerationParams, Output, Usage
+from server.generation_params import GenerationParams
+from server.outputs import EngineInfo, Output, Usage
 from server.queue_limit import QueueState
 from server.readings import Readings
 from server.token_text import TokenText
@@ -173,6 +174,9 @@ class InstantEngine:
 
     def abort(self, request_id: int, /) -> None:
         """All are answered by then."""
+
+    def note_tool_call(self, request_id: int, index: int, /) -> None:
+        """Nothing is cached that could be kept for it."""
 
     def flush_cache(self) -> int:
         """There is none."""

@@ -60,6 +60,11 @@ class Connection:
             await self._reader.readexactly(size + 2)
         await self._reader.readline()
 
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """A streamed answer as it comes, after its head was read."""
+        while data := await self._reader.read(_CHUNK_BYTES):
+            yield data
+
     async def times(self) -> AsyncIterator[float]:
         """When each piece of a streamed answer came, after its head was read."""
         while data := await self._reader.read(_CHUNK_BYTES):

@@ -22,7 +22,7 @@ class Arrivals:
     """The requests of a load in the order in which they come.
 
     Those after a session's first, and sessions that wait for one in flight to end, have no moment
-    until `ended` tells what they wait for.
+    until `ended` or `given_up` tells what they wait for.
     """
 
     def __init__(self, load: Load) -> None:
@@ -55,7 +55,17 @@ class Arrivals:
         session, turn = arrival.session, arrival.turn + 1
         if turn < len(self._sessions[session]):
             self._push(now + self._sessions[session][turn].delay_s, session, turn)
-        elif self._held_back:
+        else:
+            self._start_next(now)
+
+    def given_up(self, arrival: Arrival, now: float) -> int:
+        """A request cannot be served, and its session ends with it: the next session comes in its
+        time. How many requests do not come, this one included."""
+        self._start_next(now)
+        return len(self._sessions[arrival.session]) - arrival.turn
+
+    def _start_next(self, now: float) -> None:
+        if self._held_back:
             following = self._held_back.popleft()
             self._push(max(now, self._sessions[following][0].delay_s), following, 0)
 

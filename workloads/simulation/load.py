@@ -19,12 +19,13 @@ class LoadRequest:
     """A request, and the reply that will be sampled for it, both as token ids.
 
     It comes ``delay_s`` seconds after its session's request before has ended; a session's first one
-    that many seconds after the start.
+    that many seconds after the start. ``calls_tool``: the reply ends with a tool call.
     """
 
     prompt: array[int]
     reply: array[int]
     delay_s: float = 0.0
+    calls_tool: bool = False
 
     @property
     def num_stored(self) -> int:
@@ -34,10 +35,15 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Sessions of requests that follow one another, at most ``concurrency`` of them in flight."""
+    """Sessions of requests that follow one another, at most ``concurrency`` of them in flight.
+
+    ``id_tokens``: tokens that each token id of the load stands for; more than one in a trace of
+    block ids, where the cache has blocks of one id.
+    """
 
     sessions: tuple[tuple[LoadRequest, ...], ...]
     concurrency: int | None = None
+    id_tokens: int = 1
 
     @property
     def num_requests(self) -> int:

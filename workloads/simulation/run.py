@@ -11,30 +11,40 @@ own in place of a model.
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from radix_engine.cache import PrefixCache, PrefixIndex
 from radix_engine.cache.flat import FlatCache
-from scheduler import Counters, Limits, Request, Scheduler, StepPlan
+from scheduler import Counters, Limits, Request, ScheduledSpan, Scheduler, StepPlan
 from workloads.simulation.arrivals import Arrival, Arrivals
 from workloads.simulation.clock import SimClock
-from workloads.simulation.cost import CostModel
-from workloads.simulation.load import Load
+from workloads.simulation.load import Load, LoadRequest
 
 BLOCK_SIZE = 16
 
 
+class StepCost(Protocol):
+    """How long steps take."""
+
+    def of_spans(self, spans: Sequence[ScheduledSpan]) -> float:
+        """Seconds of a step that computes these spans."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a load is served with. ``index``: tree or hash."""
+    """What a load is served with. ``index``: tree or hash. ``context``: the most token ids of a
+    prompt and its reply; None: what the memory holds."""
 
-    cost: CostModel
+    cost: StepCost
     limits: Limits
     num_blocks: int
     index: str = "tree"
+    eviction: str = "lru"
+    block_size: int = BLOCK_SIZE
+    context: int | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +68,11 @@ class Outcome:
         return None if self.admitted_s is None else self.admitted_s - self.arrived_s
 
     @property
+    def finish_s(self) -> float | None:
+        """From arrival to its end."""
+        return None if self.ended_s is None else self.ended_s - self.arrived_s
+
+    @property
     def ttft_s(self) -> float | None:
         """From arrival to the end of the step that gave the first token."""
         return None if self.first_token_s is None else self.first_token_s - self.arrived_s
@@ -65,13 +80,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A simulation that has ended. ``outcomes`` are in the order of arrival; ``wall_s`` is what the
-    simulation itself took."""
+    """A simulation that has ended. ``outcomes`` are in the order of arrival; ``busy_s`` is what all
+    steps took together, ``wall_s`` what the simulation itself took. ``outgrown_sessions``: those
+    that ended since a request of theirs did not fit, and ``left_out``: their requests that were not
+    served for it."""
 
     outcomes: tuple[Outcome, ...]
     counters: Counters
     makespan_s: float
     wall_s: float
+    busy_s: float = 0.0
+    outgrown_sessions: frozenset[int] = frozenset()
+    left_out: int = 0
+
+    @property
+    def outgrown(self) -> int:
+        """How many sessions that were."""
+        return len(self.outgrown_sessions)
 
 
 def simulate(
@@ -79,21 +104,22 @@ def simulate(
 ) -> Run:
     """Serve a load to its end. ``progress`` is told how many requests have just ended.
 
-    Raises ValueError for a request that can never run, or an order that there is none of.
+    A session of which a request does not fit into the memory, or the context, ends there. Raises
+    ValueError for an order or an eviction rule that there is none of.
     """
     return _Simulation(load, order, setup, progress).run()
 
 
-def make_cache(index: str, num_blocks: int, clock: Callable[[], float]) -> PrefixIndex[Any, Any]:
+def make_cache(setup: Setup, clock: Callable[[], float]) -> PrefixIndex[Any, Any]:
     """An empty cache: the radix tree, or the flat index of block hashes."""
-    if index == "hash":
-        return FlatCache(num_blocks, BLOCK_SIZE, clock)
-    return PrefixCache(num_blocks, BLOCK_SIZE, clock)
+    if setup.index == "hash":
+        return FlatCache(setup.num_blocks, setup.block_size, clock)
+    return PrefixCache(setup.num_blocks, setup.block_size, clock, eviction=setup.eviction)
 
 
 class _Served(NamedTuple):
     arrival: Arrival
-    reply: array[int]
+    wanted: LoadRequest
     outcome: Outcome
 
 
@@ -102,14 +128,21 @@ class _Simulation:
         self, load: Load, order: str, setup: Setup, progress: Callable[[int], object]
     ) -> None:
         self._clock = SimClock()
-        cache = make_cache(setup.index, setup.num_blocks, self._clock.read)
+        cache = make_cache(setup, self._clock.read)
         self._scheduler = Scheduler(cache, setup.limits, order=order)
+        room = setup.num_blocks * setup.block_size
+        # The last token needs no room in the memory.
+        self._most_stored = min(room, room if setup.context is None else setup.context - 1)
+        self._names = [str(n) if len(s) > 1 else None for n, s in enumerate(load.sessions)]
         self._cost = setup.cost
         self._arrivals = Arrivals(load)
         self._progress = progress
         self._outcomes: list[Outcome] = []
         self._served: dict[int, _Served] = {}  # by request id, until they end
         self._not_admitted: set[int] = set()
+        self._busy_s = 0.0
+        self._outgrown: set[int] = set()
+        self._left_out = 0
 
     def run(self) -> Run:
         started = time.perf_counter()
@@ -124,15 +157,33 @@ class _Simulation:
                 break
             self._clock.advance_to(moment)
         wall_s = time.perf_counter() - started
-        counters = self._scheduler.counters
-        return Run(tuple(self._outcomes), counters, self._clock.now, wall_s)
+        return Run(
+            tuple(self._outcomes),
+            self._scheduler.counters,
+            self._clock.now,
+            wall_s,
+            self._busy_s,
+            frozenset(self._outgrown),
+            self._left_out,
+        )
 
     def _submit(self, arrival: Arrival) -> None:
         wanted = self._arrivals.request(arrival)
-        request = Request(len(self._outcomes), wanted.prompt, len(wanted.reply))
+        if wanted.num_stored > self._most_stored:
+            left_out = self._arrivals.given_up(arrival, self._clock.now)
+            self._outgrown.add(arrival.session)
+            self._left_out += left_out
+            self._progress(left_out)
+            return
+        request = Request(
+            len(self._outcomes),
+            wanted.prompt,
+            len(wanted.reply),
+            session=self._names[arrival.session],
+        )
         outcome = Outcome(arrival.session, arrival.turn, len(wanted.prompt), arrival.moment)
         self._outcomes.append(outcome)
-        self._served[request.request_id] = _Served(arrival, wanted.reply, outcome)
+        self._served[request.request_id] = _Served(arrival, wanted, outcome)
         self._not_admitted.add(request.request_id)
         self._scheduler.submit(request, arrival.moment)
 
@@ -151,7 +202,9 @@ class _Simulation:
                 if number in self._not_admitted:
                     self._not_admitted.discard(number)
                     self._served[number].outcome.admitted_s = now
-        self._clock.advance(self._cost.of_spans(plan.spans))
+        seconds = self._cost.of_spans(plan.spans)
+        self._busy_s += seconds
+        self._clock.advance(seconds)
         for new in self._scheduler.commit(plan, self._sampled(plan)):
             request = new.request
             if request.num_new_tokens == 1:
@@ -166,7 +219,7 @@ class _Simulation:
             if span.samples:
                 request = span.request
                 place = span.start + span.count - request.num_prompt_tokens
-                tokens.append(self._served[request.request_id].reply[place])
+                tokens.append(self._served[request.request_id].wanted.reply[place])
         return tokens
 
     def _end(self, request: Request, reason: str) -> None:
@@ -177,5 +230,7 @@ class _Simulation:
         outcome.cached_tokens = request.cached_tokens or 0
         outcome.new_tokens = request.num_new_tokens
         outcome.end = reason
+        if served.wanted.calls_tool:
+            self._scheduler.note_tool_call(request.request_id)
         self._arrivals.ended(served.arrival, self._clock.now)
         self._progress(1)

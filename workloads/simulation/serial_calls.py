@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,16 @@ def calls_of(trace: BlockTrace, *, pinned: bool) -> list[SerialCall]:
             reply_s=call.reply_s or 0.0,
         )
         for call in trace.calls
+    ]
+
+
+def in_random_order(calls: Sequence[SerialCall], seed: int) -> list[SerialCall]:
+    """The same calls in an order by seed, at the same times; each runs for as long as before."""
+    drawn = list(calls)
+    random.Random(f"calls {seed}").shuffle(drawn)
+    return [
+        replace(call, start_s=at.start_s, end_s=at.start_s + call.end_s - call.start_s)
+        for call, at in zip(drawn, calls, strict=True)
     ]
 
 

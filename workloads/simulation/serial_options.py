@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from radix_engine.cache import RULES
 from workloads.option_types import at_least
+from workloads.simulation.prices import Prices, prices_of
 
 OPTIMUM = "optimum"
-_RULES = (*RULES, OPTIMUM)
 _DEFAULT_BLOCKS = (1000, 2000, 4000, 8000)
 _DEFAULT_SESSIONS = 20
 
@@ -24,14 +22,17 @@ class SerialOptions:
     blocks: tuple[int, ...]
     rules: tuple[str, ...]
     pinned: bool
+    longest_pause_s: float | None
     sessions: int
     in_flight: int
     shuffles: int
     shuffle_rounds: bool
+    random_order: bool
     seconds_a_call: float
     block_tokens: int
     model: str | None
     seed: int
+    prices: Prices
     as_json: bool
     output: Path
 
@@ -47,23 +48,8 @@ def add_serial(parser: argparse.ArgumentParser) -> None:
         "--serial",
         action="store_true",
         help="serve the calls of --trace one by one, in order of arrival, and compare --eviction "
-        "rules over --blocks",
-    )
-    group.add_argument(
-        "--eviction",
-        type=_list_of(_rule),
-        default=("lru", OPTIMUM),
-        metavar="RULE,...",
-        help=f"rules to compare, of {', '.join(_RULES)}; optimum knows all later calls (default "
-        f"lru,{OPTIMUM})",
-    )
-    group.add_argument(
-        "--blocks",
-        type=_list_of(at_least(1, whole=True)),
-        default=_DEFAULT_BLOCKS,
-        metavar="N,...",
-        help="sizes of the memory, in blocks of the trace: 512 tokens in Mooncake's, 64 in Claude "
-        f"Code's, else --block-tokens (default {','.join(map(str, _DEFAULT_BLOCKS))})",
+        "rules over --blocks; what is said of orders, limits, thinking times and costs of steps "
+        "does not apply",
     )
     group.add_argument(
         "--pinned",
@@ -71,12 +57,25 @@ def add_serial(parser: argparse.ArgumentParser) -> None:
         help="a call keeps its path for as long as the trace says that its reply took",
     )
     group.add_argument(
+        "--longest-pause",
+        type=at_least(0),
+        metavar="SECONDS",
+        help="traces of block ids with recorded pauses (Claude Code's): pauses as recorded, each "
+        "of at most so long, in place of the trace's own times",
+    )
+    group.add_argument(
         "--shuffles",
         type=at_least(1, whole=True),
         default=1,
         metavar="N",
-        help="traces of text: repeat with so many orders of the sessions, and give the means "
-        "(default %(default)s)",
+        help="repeat with so many orders of the sessions (traces of text), or of the calls "
+        "(--random-order), and give the means (default %(default)s)",
+    )
+    group.add_argument(
+        "--random-order",
+        action="store_true",
+        help="the calls in an entirely random order by --seed: what a rule that learns from the "
+        "order can lose",
     )
     group.add_argument(
         "--shuffle-rounds",
@@ -104,9 +103,6 @@ def add_serial(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help="traces of text: the model whose tokenizer is used (default: the default model's)",
     )
-    group.add_argument(
-        "--json", action="store_true", help="print the result as JSON in place of a table"
-    )
 
 
 def resolve_serial(args: argparse.Namespace, parser: argparse.ArgumentParser) -> SerialOptions:
@@ -116,32 +112,27 @@ def resolve_serial(args: argparse.Namespace, parser: argparse.ArgumentParser) ->
     for file in args.trace:
         if not file.is_file():
             parser.error(f"--trace {file}: there is no such file")
+    prices = prices_of(args)
+    if prices.gpu_hour_dollars is not None and prices.prefill_tokens_per_s is None:
+        parser.error(
+            "--gpu-hour-dollars needs --prefill-tokens-per-s with --serial, where no time passes"
+        )
     return SerialOptions(
         traces=tuple(args.trace),
-        blocks=tuple(args.blocks),
-        rules=tuple(dict.fromkeys(args.eviction)),
+        blocks=tuple(dict.fromkeys(args.blocks or _DEFAULT_BLOCKS)),
+        rules=tuple(dict.fromkeys(args.eviction or ("lru", OPTIMUM))),
         pinned=args.pinned,
+        longest_pause_s=args.longest_pause,
         sessions=args.sessions or _DEFAULT_SESSIONS,
         in_flight=args.concurrency or 16,
         shuffles=args.shuffles,
         shuffle_rounds=args.shuffle_rounds,
+        random_order=args.random_order,
         seconds_a_call=args.seconds_a_call,
         block_tokens=args.block_tokens,
         model=args.model,
         seed=args.seed,
+        prices=prices,
         as_json=args.json,
         output=args.output,
     )
-
-
-def _rule(text: str) -> str:
-    if text not in _RULES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(_RULES)}")
-    return text
-
-
-def _list_of(read: Callable[[str], object]) -> Callable[[str], tuple[object, ...]]:
-    def read_all(text: str) -> tuple[object, ...]:
-        return tuple(read(part.strip()) for part in text.split(",") if part.strip())
-
-    return read_all

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib
 
+from workloads.simulation.plot import short
 from workloads.simulation.serial_options import OPTIMUM
 from workloads.simulation.serial_table import Rates
 
@@ -24,10 +27,21 @@ _STYLES = (
 )
 
 
-def draw(rates: Rates, block_tokens: int, title: str, path: Path) -> None:
+def draw(
+    rates: Rates, curve: Mapping[int, float], block_tokens: int, title: str, path: Path
+) -> None:
     """Write the plot as PNG. Sizes are blocks of so many tokens; the optimum is drawn in black, as
-    the ceiling that it is."""
+    the ceiling that it is. ``curve``: LRU's hit rate by size, for every size there is."""
     figure, axes = plt.subplots(figsize=(8.0, 5.0), layout="constrained")
+    if curve:
+        axes.plot(
+            [blocks * block_tokens for blocks in curve],
+            list(curve.values()),
+            color="#999999",
+            linewidth=4.0,
+            alpha=0.5,
+            label="lru, every size (one pass)",
+        )
     styles = iter(_STYLES * len(rates))
     for rule, by_blocks in rates.items():
         sizes = sorted(by_blocks)
@@ -44,7 +58,7 @@ def draw(rates: Rates, block_tokens: int, title: str, path: Path) -> None:
     axes.set_xscale("log")
     marks = sorted({blocks * block_tokens for by_blocks in rates.values() for blocks in by_blocks})
     axes.set_xticks(marks)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: _short(tokens)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tokens, _: short(tokens)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylim(0, 1)
@@ -52,11 +66,7 @@ def draw(rates: Rates, block_tokens: int, title: str, path: Path) -> None:
     axes.set_ylabel("prompt tokens served from the cache")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(fill(title, 100), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
-
-
-def _short(tokens: float) -> str:
-    return f"{tokens / 1e6:.3g}M" if tokens >= 1e6 else f"{tokens / 1e3:.3g}k"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from workloads.traces.delta_chat import read_rows
+from workloads.traces.reading import select_sessions
 from workloads.traces.session import Call, Message, after_reply, prompt_of
 
 Encode = Callable[[str], Sequence[int]]
@@ -39,11 +39,7 @@ class TextTraces:
 
     def sessions(self, path: Path, most: int) -> list[list[TextCall]]:
         """The first sessions of a trace, at most so many. Raises TraceError."""
-        calls: dict[str, list[Call]] = {}
-        for row in read_rows(path):
-            if row.session_id in calls or len(calls) < most:
-                calls.setdefault(row.session_id, []).append(row.call)
-        return [self._session(each) for each in calls.values()]
+        return [self._session(each.calls) for each in select_sessions(path, most).sessions]
 
     def _session(self, calls: Sequence[Call]) -> list[TextCall]:
         history: tuple[Message, ...] = ()

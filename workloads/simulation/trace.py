@@ -1,24 +1,26 @@
-"""A recorded trace as a load: sessions whose next turn comes a thinking time after the reply."""
+"""Recorded traces as a load: sessions whose next turn comes a thinking time after the reply."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
 from radix_engine.cache import token_array
 from workloads.simulation.load import TOKEN_BYTES, Load, LoadRequest, made_up_tokens
 from workloads.traces.arrival import Arrival, with_times
-from workloads.traces.delta_chat import Selection, select_sessions
+from workloads.traces.reading import select_sessions
 from workloads.traces.session import Call, Session
 
 _ASSISTANT = "assistant"
 
 
 def trace_load(
-    path: Path,
+    paths: Sequence[Path],
     *,
     sessions: int,
     max_turns: int,
@@ -26,18 +28,22 @@ def trace_load(
     think_time_s: float,
     reply_tokens: int,
     seed: int,
-) -> tuple[Load, Selection]:
-    """The first sessions of a trace as a load, and what was left out.
+) -> tuple[Load, int]:
+    """The first sessions of each trace as a load, and how many calls were left out. Those of
+    several traces come in an order by seed.
 
     No tokenizer is asked: every 4 bytes of a message are a token, about as many as tokenizers make
     of English, and a message begins with one for its role. So equal heads of messages are equal
     tokens. A reply is the recorded one; where none was, ``reply_tokens`` made-up ones. Raises
     TraceError.
     """
-    selection = select_sessions(path, sessions, max_turns)
-    timed = with_times(selection.sessions, Arrival(), think_time_s, seed)
+    selections = [select_sessions(path, sessions, max_turns) for path in paths]
+    chosen = [session for each in selections for session in each.sessions]
+    if len(paths) > 1:
+        Random(f"mix {seed}").shuffle(chosen)
+    timed = with_times(chosen, Arrival(), think_time_s, seed)
     load = tuple(_requests(session, reply_tokens, seed) for session in timed)
-    return Load(load, concurrency), selection
+    return Load(load, concurrency), sum(each.left_out_calls for each in selections)
 
 
 def _requests(session: Session, reply_tokens: int, seed: int) -> tuple[LoadRequest, ...]:

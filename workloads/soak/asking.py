@@ -115,8 +115,9 @@ async def _status(host: str, port: int, nuisance: Nuisance) -> int:
 def _refused(status: int, content: bytes) -> Heard:
     try:
         error = json.loads(content)["error"]
-        code = error.get("code") or error["type"]
-        message = error["message"] if status >= 500 else ""
+        code = error.get("code") or error.get("details", {}).get("error_code") or error["type"]
+        busy = status in _BUSY
+        message = error["message"] if status >= 500 and not busy else ""
     except (ValueError, KeyError, TypeError, AttributeError):
         return Heard(error=f"{status} in no form of errors")
-    return Heard(error=f"{status} {code} {message}".strip()[:160], busy=status in _BUSY)
+    return Heard(error=f"{status} {code} {message}".strip()[:160], busy=busy)

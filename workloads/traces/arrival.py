@@ -8,38 +8,51 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
+from workloads.traces.lines import TraceError
 from workloads.traces.session import Session
+
+Kind = Literal["together", "stagger", "poisson", "recorded"]
+_NUMBERED: dict[str, Kind] = {"stagger": "stagger", "poisson": "poisson", "recorded": "recorded"}
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How sessions arrive: all together, one every ``value`` seconds, or ``value`` a second."""
+    """How sessions arrive: all together, one every ``value`` seconds, ``value`` a second, or as
+    recorded, all times multiplied by ``value``.
 
-    kind: Literal["together", "stagger", "poisson"] = "together"
+    A closed loop is all together with so many in flight at a time, which the replay sees to.
+    """
+
+    kind: Kind = "together"
     value: float = 0.0
 
     def __str__(self) -> str:
-        return self.kind if self.kind == "together" else f"{self.kind}:{self.value:g}"
+        if self.kind == "together" or (self.kind == "recorded" and self.value == 1.0):
+            return self.kind
+        return f"{self.kind}:{self.value:g}"
 
 
 def parse_arrival(text: str) -> Arrival:
-    """``together``, ``stagger:SECONDS`` or ``poisson:RATE`` (sessions a second).
+    """``together``, ``stagger:SECONDS``, ``poisson:RATE`` (sessions a second), ``recorded`` or
+    ``recorded:FACTOR`` (0.5: in half the recorded time).
 
-    Raises ValueError with the three forms for anything else.
+    Raises ValueError with these forms for anything else.
     """
     kind, colon, number = text.partition(":")
     if text == "together":
         return Arrival()
-    if colon and kind in ("stagger", "poisson"):
+    if text == "recorded":
+        return Arrival("recorded", 1.0)
+    if colon and kind in _NUMBERED:
         try:
             value = float(number)
         except ValueError:
             value = math.nan
         if value > 0 and math.isfinite(value):
-            return Arrival("stagger" if kind == "stagger" else "poisson", value)
+            return Arrival(_NUMBERED[kind], value)
     raise ValueError(
-        f"{text!r} is not an arrival: use together, stagger:SECONDS or poisson:RATE "
-        "(sessions a second), with a number above 0"
+        f"{text!r} is not an arrival: use together, stagger:SECONDS, poisson:RATE (sessions a "
+        "second), recorded or recorded:FACTOR (0.5: twice as fast), with a number above 0"
     )
 
 
@@ -49,8 +62,12 @@ def with_times(
     """The sessions with start times and thinking times set.
 
     Thinking times are exponential with mean ``think_time_s`` and drawn per call, except before a
-    session's first call. Poisson arrivals have exponential gaps with mean 1 / rate.
+    session's first call. Poisson arrivals have exponential gaps with mean 1 / rate. Recorded ones
+    keep the recorded pauses in place of thinking times; raises TraceError for a session without
+    recorded times.
     """
+    if arrival.kind == "recorded":
+        return tuple(_as_recorded(session, arrival.value) for session in sessions)
     arrivals, thinking = Random(f"arrival {seed}"), Random(f"think {seed}")
     timed: list[Session] = []
     moment = 0.0
@@ -65,6 +82,16 @@ def with_times(
         )
         timed.append(replace(session, calls=tuple(calls), arrival_s=moment))
     return tuple(timed)
+
+
+def _as_recorded(session: Session, factor: float) -> Session:
+    if not session.timed:
+        raise TraceError(
+            f"arrival recorded: session {session.id} has calls without a recorded time; use "
+            "together, stagger:SECONDS or poisson:RATE"
+        )
+    calls = (replace(call, think_s=call.think_s * factor) for call in session.calls)
+    return replace(session, calls=tuple(calls), arrival_s=session.arrival_s * factor)
 
 
 def _thinking(rng: Random, mean_s: float) -> float:

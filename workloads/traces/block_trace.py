@@ -7,7 +7,6 @@ with blocks of one "token".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workloads.traces.lines import TraceError, read_lines
+from workloads.traces.lines import TraceError
+from workloads.traces.objects import read_objects
 
 Ids = npt.NDArray[np.int32]
 
 MOONCAKE_BLOCK_TOKENS = 512
 RANGES_BLOCK_TOKENS = 64
+_MOST_IDS = 2**26  # of a group: four billion tokens
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCall:
     """One call to a model: ``ids`` of the blocks of its prompt, of ``prompt_tokens`` tokens, that
     came ``arrival_s`` seconds into the trace. ``reply_s``: seconds until its reply was done, where
-    the trace says so. ``stop``: why the reply ended, ditto."""
+    the trace says so. ``stop``: why the reply ended, ``reply_tokens``: how long it was, and
+    ``pause_s``: the time from the session's reply before to the call, ditto."""
 
     session: str | None
     arrival_s: float
@@ -36,6 +38,8 @@ class BlockCall:
     ids: Ids
     reply_s: float | None = None
     stop: str | None = None
+    reply_tokens: int | None = None
+    pause_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,14 @@ class BlockTrace:
 
 def is_block_trace(path: Path) -> bool:
     """Whether a file's first call names blocks, not messages. Raises TraceError."""
-    for _, row in _rows(path):
+    for _, row in read_objects(path):
         return any(name in row for name in _KINDS)
     return False
 
 
 def read_block_trace(path: Path) -> BlockTrace:
     """The trace in a file of either format. Raises TraceError that names file, line and field."""
-    rows = _rows(path)
+    rows = read_objects(path)
     try:
         where, first = next(rows)
     except StopIteration:
@@ -74,17 +78,6 @@ def read_block_trace(path: Path) -> BlockTrace:
 def _again(first: tuple[str, Any], rest: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     yield first
     yield from rest
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for where, line in read_lines(path):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{where}: not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise TraceError(f"{where}: must be a JSON object")
-        yield where, row
 
 
 def _mooncake(rows: Iterable[tuple[str, dict[str, Any]]]) -> BlockTrace:
@@ -101,6 +94,7 @@ def _mooncake(rows: Iterable[tuple[str, dict[str, Any]]]) -> BlockTrace:
                 arrival_s=_number(row, "timestamp", where) / 1000,
                 prompt_tokens=_whole(row, "input_length", where),
                 ids=np.array(run, np.int32),
+                reply_tokens=_count(row, "output_length", where),
             )
         )
     return BlockTrace(MOONCAKE_BLOCK_TOKENS, tuple(calls))
@@ -112,7 +106,9 @@ def _ranges(rows: Iterable[tuple[str, dict[str, Any]]]) -> BlockTrace:
     for where, row in rows:
         ranges = row.get("ids")
         if not isinstance(ranges, list) or not all(map(_is_range, ranges)):
-            raise TraceError(f"{where}: ids must be a list of [first, last] ranges")
+            raise TraceError(
+                f"{where}: ids must be a list of [first, last] ranges, below {_MOST_IDS:,}"
+            )
         group = _text(row, "group", where)
         calls.append(
             BlockCall(
@@ -122,6 +118,8 @@ def _ranges(rows: Iterable[tuple[str, dict[str, Any]]]) -> BlockTrace:
                 ids=numbers.of(group, ranges, _head(row, ranges)),
                 reply_s=_seconds(row, "api_time", where),
                 stop=row.get("stop"),
+                reply_tokens=_count(row, "out", where),
+                pause_s=_seconds(row, "think_time", where),
             )
         )
     return BlockTrace(RANGES_BLOCK_TOKENS, tuple(calls))
@@ -132,7 +130,7 @@ def _is_range(value: Any) -> bool:
         isinstance(value, list)
         and len(value) == 2
         and all(type(each) is int for each in value)
-        and 0 <= value[0] <= value[1]
+        and 0 <= value[0] <= value[1] < _MOST_IDS
     )
 
 
@@ -153,7 +151,7 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._next = 0
-        self._groups: dict[str, dict[int, int]] = {}
+        self._groups: dict[str, Ids] = {}  # by id; -1: none yet
         self._heads: dict[tuple[Any, ...], Ids] = {}
 
     def of(
@@ -166,15 +164,25 @@ class _Numbers:
             if name not in self._heads:
                 self._heads[name] = self._new(skip)
             parts.append(self._heads[name])
-        known = self._groups.setdefault(group, {})
+        known = self._group(group, 1 + max((last for _, last in ranges), default=0))
         for first, last in ranges:
-            start = first + skip
+            part = known[first + skip : last + 1]
             skip = 0
-            missing = [each for each in range(start, last + 1) if each not in known]
-            for each, number in zip(missing, self._new(len(missing)).tolist(), strict=True):
-                known[each] = number
-            parts.append(np.array([known[each] for each in range(start, last + 1)], np.int32))
+            missing = part < 0
+            if missing.any():
+                part[missing] = self._new(int(np.count_nonzero(missing)))
+            parts.append(part)
         return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+    def _group(self, group: str, ids: int) -> Ids:
+        """The numbers of a group, with places for so many ids at least."""
+        known = self._groups.get(group)
+        if known is None or len(known) < ids:
+            grown = np.full(max(ids, 1024, 0 if known is None else 2 * len(known)), -1, np.int32)
+            if known is not None:
+                grown[: len(known)] = known
+            known = self._groups[group] = grown
+        return known
 
     def _new(self, count: int) -> Ids:
         start = self._next
@@ -201,6 +209,10 @@ def _number(row: Mapping[str, Any], name: str, where: str) -> float:
     if type(value) not in (int, float):
         raise TraceError(f"{where}: {name} must be a number")
     return float(value)  # type: ignore[arg-type]
+
+
+def _count(row: Mapping[str, Any], name: str, where: str) -> int | None:
+    return None if row.get(name) is None else _whole(row, name, where)
 
 
 def _seconds(row: Mapping[str, Any], name: str, where: str) -> float | None:

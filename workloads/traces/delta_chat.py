@@ -1,78 +1,47 @@
-"""Reads recorded sessions in the delta-chat format, plain or compressed, row by row.
+"""The delta-chat format: each line has what a call adds to its session's history.
 
 One JSON object a line, one line per call to a model, in the order of the replay: ``session_id``,
 ``turn``, ``messages`` ([{role, content}]) that are appended to the session's history, ``output``
 (the recorded reply, or null), and optionally ``reset`` (the history starts anew), ``raw`` (a
-completion prompt, no chat template) and ``t_arrival_s``.
+completion prompt, no chat template) and ``t_arrival_s`` (seconds into the trace).
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from workloads.traces.lines import TraceError, read_lines
-from workloads.traces.session import KNOWN_ROLES, Call, Session, neutral_message
+from workloads.traces.lines import TraceError
+from workloads.traces.objects import Object, Placed, kind_of
+from workloads.traces.row import Row
+from workloads.traces.session import KNOWN_ROLES, Call, neutral_message
 
-_READ_FIELDS = frozenset({"session_id", "turn", "messages", "output", "reset", "raw"})
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of a trace. ``mapped_roles`` and ``ignored`` say what reading it changed."""
-
-    session_id: str
-    call: Call
-    mapped_roles: tuple[str, ...]
-    ignored: tuple[str, ...]
+_READ_FIELDS = frozenset(
+    {"session_id", "turn", "messages", "output", "reset", "raw", "t_arrival_s"}
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What of a trace is replayed, and what was left out or changed to do so.
-
-    ``mapped_roles`` counts messages by the role they had; ``ignored_fields`` counts rows.
-    """
-
-    sessions: tuple[Session, ...]
-    left_out_sessions: int
-    left_out_calls: int
-    mapped_roles: dict[str, int]
-    ignored_fields: dict[str, int]
+def delta_rows(objects: Iterable[Placed]) -> Iterator[Row]:
+    """The rows, in order. Raises TraceError that names file, line and field."""
+    for where, value in objects:
+        yield _row(value, where)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a .jsonl, .jsonl.zst or .jsonl.gz file, in order, without holding them.
-
-    Raises TraceError for a file that is missing, damaged or not in the format.
-    """
-    for where, line in read_lines(path):
-        yield parse_row(line, where)
-
-
-def parse_row(line: str, where: str) -> Row:
-    """One line as a row. Raises TraceError that begins with ``where`` and names the field."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TraceError(f"{where}: not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise TraceError(f"{where}: must be a JSON object, is {_kind(row)}")
+def _row(row: Object, where: str) -> Row:
     session_id = row.get("session_id")
     if not isinstance(session_id, str) or not session_id:
-        raise TraceError(f"{where}: session_id must be a string, is {_kind(session_id)}")
+        raise TraceError(f"{where}: session_id must be a string, is {kind_of(session_id)}")
     if type(row.get("turn")) is not int:
-        raise TraceError(f"{where}: turn must be an integer, is {_kind(row.get('turn'))}")
+        raise TraceError(f"{where}: turn must be an integer, is {kind_of(row.get('turn'))}")
     if "output" not in row or not isinstance(row["output"], str | None):
-        found = _kind(row["output"]) if "output" in row else "missing"
+        found = kind_of(row["output"]) if "output" in row else "missing"
         raise TraceError(f"{where}: output must be a string or null, is {found}")
     for flag in ("reset", "raw"):
         if not isinstance(row.get(flag, False), bool):
-            raise TraceError(f"{where}: {flag} must be true or false, is {_kind(row[flag])}")
+            raise TraceError(f"{where}: {flag} must be true or false, is {kind_of(row[flag])}")
+    time_s = row.get("t_arrival_s")
+    if time_s is not None and type(time_s) not in (int, float):
+        raise TraceError(f"{where}: t_arrival_s must be a number, is {kind_of(time_s)}")
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         raise TraceError(f"{where}: messages must be a list with at least one message")
@@ -86,50 +55,14 @@ def parse_row(line: str, where: str) -> Row:
         raw=row.get("raw", False),
     )
     mapped = tuple(role for role in roles if role not in KNOWN_ROLES)
-    return Row(session_id, call, mapped, tuple(sorted(row.keys() - _READ_FIELDS)))
+    return Row(session_id, call, mapped, tuple(sorted(row.keys() - _READ_FIELDS)), time_s)
 
 
 def _checked_role(message: Any, where: str) -> str:
     if not isinstance(message, dict):
-        raise TraceError(f"{where} must be an object, is {_kind(message)}")
+        raise TraceError(f"{where} must be an object, is {kind_of(message)}")
     for field in ("role", "content"):
         if not isinstance(message.get(field), str):
-            raise TraceError(f"{where}.{field} must be a string, is {_kind(message.get(field))}")
+            raise TraceError(f"{where}.{field} must be a string, is {kind_of(message.get(field))}")
     role: str = message["role"]
     return role
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-    if value is None:
-        return "null or missing"
-    if value == "":
-        return "empty"
-    return names.get(type(value), "a number")
-
-
-def select_sessions(path: Path, max_sessions: int, max_turns: int) -> Selection:
-    """The first sessions of a trace, each up to ``max_turns`` calls.
-
-    The whole file is read, so that every row is checked and what is left out is counted; only the
-    chosen calls are held. Raises TraceError also when the file holds no row.
-    """
-    chosen: dict[str, list[Call]] = {}
-    others: set[str] = set()
-    left_out, mapped, ignored = 0, Counter[str](), Counter[str]()
-    for row in read_rows(path):
-        if row.session_id not in chosen and len(chosen) < max_sessions:
-            chosen[row.session_id] = []
-        calls = chosen.get(row.session_id)
-        if calls is None:
-            others.add(row.session_id)
-        if calls is None or len(calls) >= max_turns:
-            left_out += 1
-            continue
-        calls.append(row.call)
-        mapped.update(row.mapped_roles)
-        ignored.update(row.ignored)
-    if not chosen:
-        raise TraceError(f"{path}: holds no call")
-    sessions = tuple(Session(name, tuple(calls)) for name, calls in chosen.items())
-    return Selection(sessions, len(others), left_out, dict(mapped), dict(ignored))

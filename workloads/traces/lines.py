@@ -12,6 +12,7 @@ from typing import IO
 import zstandard
 
 ZSTD_WINDOW = 2**27
+UNREADABLE = (OSError, EOFError, zstandard.ZstdError)
 
 
 class TraceError(Exception):
@@ -30,21 +31,29 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield f"{path}, line {number}", line
-    except (OSError, EOFError, zstandard.ZstdError) as error:
+    except UNREADABLE as error:
         raise TraceError(f"{path}, after line {number}: cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}, after line {number}: not UTF-8 text: {error}") from error
 
 
 @contextmanager
-def _open_text(path: Path) -> Iterator[IO[str]]:
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """What a file holds, unpacked by its ending (.gz, .zst); raises one of `UNREADABLE`, here or
+    where it is read."""
     with path.open("rb") as file:
         if path.suffix == ".gz":
-            with gzip.open(file, "rt", encoding="utf-8") as text:
-                yield text
+            with gzip.GzipFile(fileobj=file, mode="rb") as data:
+                yield data  # type: ignore[misc]  # has all of it that is used
         elif path.suffix == ".zst":
             reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
             with reader.stream_reader(file, read_across_frames=True) as stream:
-                yield io.TextIOWrapper(stream, encoding="utf-8")
+                yield io.BufferedReader(stream)
         else:
-            yield io.TextIOWrapper(file, encoding="utf-8")
+            yield file
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[IO[str]]:
+    with open_bytes(path) as data:
+        yield io.TextIOWrapper(data, encoding="utf-8")

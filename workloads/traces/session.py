@@ -42,11 +42,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One agent's or user's calls in order; it starts ``arrival_s`` seconds into the replay."""
+    """One agent's or user's calls in order; it starts ``arrival_s`` seconds into the replay.
+
+    ``timed``: these times, and its calls' ``think_s``, were recorded.
+    """
 
     id: str
     calls: tuple[Call, ...]
     arrival_s: float = 0.0
+    timed: bool = False
 
 
 History = tuple[Message, ...]

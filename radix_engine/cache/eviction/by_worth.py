@@ -120,9 +120,11 @@ class LeavesByWorth:
 
     def clear(self) -> None:
         """Forget all leaves."""
-        for leaf in self.leaves():
-            leaf.place = None
         for items in self._groups:
+            for item in items:
+                item[2].place = None
+                if item[4] is not None:
+                    item[4].leaf = None
             items.clear()
         self._count = 0
         self._intervals.clear()

@@ -170,6 +170,9 @@ class FlatCache(FlatReads):
         """Changes nothing: the one queue says both what goes first and what expires, so a block
         that moves back in it would be idle anew."""
 
+    def note_tool_call(self, lease: FlatLease) -> None:
+        """Changes nothing: the queue goes by use alone."""
+
     def expire(self) -> int:
         """Take the cached blocks that have been idle for longer than ``ttl``. Until it is called
         they are found, and a hit makes them new. Cost: O(blocks taken)."""

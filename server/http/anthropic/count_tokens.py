@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from server.generation_params import GenerationParams
 from server.http.anthropic.errors import ID_HEADER, anthropic_form, error_body
 from server.http.anthropic.ready import ready
 from server.http.anthropic.reply import named_event
@@ -16,7 +17,7 @@ from server.http.engine_like import TextLike
 from server.http.errors import ApiError
 from server.http.job import Context, Job
 from server.http.noise import CleanHead
-from server.outputs import Completion, GenerationParams, Output, Usage
+from server.outputs import Completion, Output, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class _CountReply:
     def events(self, choice: int, output: Output, final: Usage | None) -> list[bytes]:
         """No output ever comes."""
         return []
+
+    def has_called(self, choice: int) -> bool:
+        """No answer, no call."""
+        return False
 
     def failed(self, error: ApiError) -> list[bytes]:
         """As in any stream of this API."""

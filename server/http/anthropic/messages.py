@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from server.generation_params import GenerationParams, Retain
 from server.http.anthropic.errors import ID_HEADER, anthropic_form
 from server.http.anthropic.ready import ready
 from server.http.anthropic.reply import PING, MessagesJob, MessagesReply
@@ -12,7 +13,6 @@ from server.http.job import Context, Job
 from server.http.noise import CleanHead
 from server.http.prompt_facts import PromptFacts
 from server.near_miss import PromptSource
-from server.outputs import GenerationParams, Retain
 
 
 def _prepare(body: bytes, context: Context) -> Job:

@@ -45,6 +45,7 @@ class MessagesReply:
         self._parser = job.new_parser()
         self._content = ContentEvents()
         self._has_begun = False
+        self._ended_to_call = False
 
     def whole(self, answers: Sequence[Completion], usage: Usage) -> dict[str, Any]:
         """All of it as one message."""
@@ -70,6 +71,10 @@ class MessagesReply:
             events.append({"type": "message_delta", "delta": self._end(output), "usage": usage})
             events.append({"type": "message_stop"})
         return [named_event(each) for each in events]
+
+    def has_called(self, choice: int) -> bool:
+        """Whether the message ended to use a tool."""
+        return self._ended_to_call
 
     def failed(self, error: ApiError) -> list[bytes]:
         """The error, after which nothing comes."""
@@ -99,7 +104,8 @@ class MessagesReply:
         if answer.finish_reason == "stop":
             if stopped is not None:
                 return "stop_sequence"
-            return "tool_use" if self._parser.has_called else "end_turn"
+            self._ended_to_call = self._parser.has_called
+            return "tool_use" if self._ended_to_call else "end_turn"
         usage = answer.usage
         is_full = usage.prompt_tokens + usage.completion_tokens >= self._job.context_length
         is_short = usage.completion_tokens < self._job.params.max_tokens

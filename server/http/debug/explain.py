@@ -9,19 +9,12 @@ from radix_engine.cache import Explanation, MatchEnd, Parting, Segment, unpack
 from server.debug.advice import Advice, Place, advice_on
 from server.debug.tree_json import namespace_json
 from server.errors import RequestRefused
-from server.http.body import parse
-from server.http.debug.explain_request import (
-    ExplainRequest,
-    Question,
-    question_of,
-    question_of_life,
-)
+from server.http.debug.explain_request import Question, question_of_life, read_question
 from server.http.debug.register import Register
 from server.http.debug.sections import Sections
 from server.http.engine_like import EngineLike, TextLike
 from server.http.errors import from_refusal
 from server.http.job import Context
-from server.http.noise import CleanHead
 from server.http.usage import match_end_body
 
 _SHOWN_TOKENS = 160  # of a segment's beginning and of its end
@@ -30,13 +23,9 @@ _SHOWN_TOKENS = 160  # of a segment's beginning and of its end
 def explained(body: bytes, context: Context, register: Register) -> dict[str, Any]:
     """The answer to a body. Blocks: tokenises, and waits for a step. Raises ApiError."""
     engine = context.engine
-    fields = parse(body, ExplainRequest, CleanHead(context.noise).strip)
-    fields.check(context.names)
     try:
-        if fields.request_id is None:
-            question = question_of(fields, context)
-        else:
-            question = _recent(fields.request_id, engine, register)
+        asked = read_question(body, context)
+        question = _recent(asked, engine, register) if isinstance(asked, str) else asked
         found = engine.inspector.explain(
             question.tokens, question.namespace, question.mode, question.was
         )

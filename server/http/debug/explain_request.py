@@ -8,12 +8,30 @@ from pydantic import Field, model_validator
 
 from radix_engine.cache import CacheMode, MatchEnd, Namespace
 from server.debug.lives import Life
+from server.http.anthropic.ready import ready
+from server.http.anthropic.recognised import is_messages_body
+from server.http.anthropic.request import CountRequest
+from server.http.body import checked, read_object
 from server.http.cache_fields import namespace_of
 from server.http.debug.sections import Sections, sections_of
 from server.http.errors import ApiError
 from server.http.job import Context
+from server.http.noise import CleanHead
 from server.http.openai.chat_message import Message
 from server.http.openai.chat_request import ChatRequest
+from server.http.prompt_ids import TextOrIds
+
+_TENANT = Field(
+    None, min_length=1, description="Whose request it would be; default: the key's own tenant."
+)
+
+
+class ExplainMessages(CountRequest):
+    """A prompt as a body for /v1/messages has it: told by what only that API knows (system,
+    input_schema, blocks of tools and thinking). Fields that say how to answer are accepted and
+    change nothing."""
+
+    tenant: str | None = _TENANT
 
 
 class ExplainRequest(ChatRequest):
@@ -21,15 +39,13 @@ class ExplainRequest(ChatRequest):
     request. Fields that say how to answer are accepted and change nothing."""
 
     messages: list[Message] = Field([], description="The conversation, a list.")
-    prompt: str | list[int] | None = Field(
+    prompt: TextOrIds = Field(
         None, min_length=1, description="In place of messages: a string, or a list of token ids."
     )
     request_id: str | None = Field(
         None, min_length=1, description="In place of both: a recent request's X-Request-Id."
     )
-    tenant: str | None = Field(
-        None, min_length=1, description="Whose request it would be; default: the key's own tenant."
-    )
+    tenant: str | None = _TENANT
 
     @model_validator(mode="after")
     def _names_one_prompt(self) -> ExplainRequest:
@@ -50,11 +66,42 @@ class Question:
     was_cached: int = 0
 
 
-def question_of(fields: ExplainRequest, context: Context) -> Question:
-    """What a body with a prompt asks. Blocks: tokenises. Raises RequestRefused."""
+def read_question(body: bytes, context: Context) -> Question | str:
+    """What a body asks; or the id of a recent request, if it asks of that. Blocks: tokenises.
+    Raises ApiError or RequestRefused."""
+    data = read_object(body)
+    CleanHead(context.noise).strip(data)
+    if is_messages_body(data):
+        return _of_messages(checked(data, ExplainMessages), context)
+    fields = checked(data, ExplainRequest)
+    fields.check(context.names)
+    return _of_prompt(fields, context) if fields.request_id is None else fields.request_id
+
+
+def _of_messages(fields: ExplainMessages, context: Context) -> Question:
+    context = _as_tenant(context, fields.tenant)
+    made, caching = ready(fields, context), fields.caching(context)
+    text, prompt = context.engine.text, made.prompt
+    found = sections_of(
+        text,
+        prompt.ids,
+        prompt.text,
+        made.conversation.messages,
+        made.tools.for_template,
+        made.options,
+    )
+    return Question(list(prompt.ids), caching.namespace, caching.mode, found)
+
+
+def _as_tenant(context: Context, tenant: str | None) -> Context:
+    if tenant is None:
+        return context
+    return replace(context, caller=replace(context.caller, tenant=tenant))
+
+
+def _of_prompt(fields: ExplainRequest, context: Context) -> Question:
     text = context.engine.text
-    if fields.tenant is not None:
-        context = replace(context, caller=replace(context.caller, tenant=fields.tenant))
+    context = _as_tenant(context, fields.tenant)
     caching = fields.caching(context)
     if fields.prompt is not None:
         ids = text.encode(fields.prompt) if isinstance(fields.prompt, str) else fields.prompt

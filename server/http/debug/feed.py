@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -15,6 +14,7 @@ from server.debug.inspector import Look
 from server.debug.tree_query import TreeQuery
 from server.http.debug.event_log import EventLog
 from server.http.debug.tree_changes import TreeChanges
+from server.http.debug.writing import written
 from server.http.errors import ApiError
 from server.http.service import Service
 from server.http.usage import match_end_body
@@ -23,7 +23,7 @@ logger = logging.getLogger("server.http")
 
 EVERY_S = 1.0
 MOST_LISTENERS = 16
-_QUERY = TreeQuery(limit=1000)
+_QUERY = TreeQuery(limit=500)  # what a screen has room for; the page asks for more of a part
 
 
 class Listener:
@@ -189,6 +189,4 @@ class Feed:
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate cannot be sent; JSON needs no line ends outside of strings.
-    return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
+    return b"data: " + written(body) + b"\n\n"  # JSON needs no line ends outside of strings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -17,7 +16,7 @@ from server.errors import RequestRefused
 from server.http.body import read_body
 from server.http.caller import caller_of
 from server.http.debug.explain import explained
-from server.http.debug.explain_request import ExplainRequest
+from server.http.debug.explain_request import ExplainMessages, ExplainRequest
 from server.http.debug.feed import Feed
 from server.http.debug.life_json import life, summary
 from server.http.debug.page import Page
@@ -29,6 +28,7 @@ from server.http.debug.schemas import (
     RequestList,
     TreeBody,
 )
+from server.http.debug.writing import written
 from server.http.description import body_of, stream_of
 from server.http.errors import ApiError, from_refusal
 from server.http.schemas import ErrorBody
@@ -37,7 +37,7 @@ from server.http.sse import EventStream
 
 Result = TypeVar("Result")
 
-DEBUG_BODIES = (ExplainRequest, DebugEvent)
+DEBUG_BODIES = (ExplainRequest, ExplainMessages, DebugEvent)
 """The bodies that the API description has to know."""
 
 _REFUSED: dict[int | str, dict[str, Any]] = {
@@ -84,9 +84,13 @@ def debug_routes(service: Service) -> APIRouter:
             str | None, Query(description="Only this tenant's; empty: of nobody in particular.")
         ] = None,
         text: bool = True,
+        root: Annotated[
+            str | None,
+            Query(min_length=1, description="Only from the node of this id on, and what is above."),
+        ] = None,
         format: Literal["json", "text", "dot"] = "json",
     ) -> Response:
-        query = TreeQuery(limit, depth, namespace, text)
+        query = TreeQuery(limit, depth, namespace, text, root)
         return await _asked(service, lambda: _tree(service, query, format))
 
     @router.get(
@@ -102,7 +106,7 @@ def debug_routes(service: Service) -> APIRouter:
     @router.post(
         "/debug/explain",
         summary="Why no more of a prompt is cached, and what to do about it",
-        openapi_extra=body_of(ExplainRequest),
+        openapi_extra=body_of(ExplainRequest, ExplainMessages),
         responses={200: {"model": ExplanationBody}, **_REFUSED},
     )
     async def explain(request: Request) -> Response:
@@ -151,7 +155,7 @@ def debug_routes(service: Service) -> APIRouter:
 
 
 def _tree(service: Service, query: TreeQuery, form: str) -> Response:
-    """Blocks for a step at most, and then writes."""
+    """Blocks for some steps, and then writes."""
     nodes = service.engine.inspector.tree(query)
     if form == "text":
         return PlainTextResponse(as_text(nodes))
@@ -166,8 +170,7 @@ def _tree(service: Service, query: TreeQuery, form: str) -> Response:
         "state": service.engine.state(),
         "nodes": nodes,
     }
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return Response(text.encode("utf-8", "replace"), media_type="application/json")
+    return Response(written(body), media_type="application/json")
 
 
 def _curve(service: Service) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from server.generation_params import MAX_ANSWERS, MAX_LENGTH_PENALTY
 from server.http.errors import ApiError
 from server.http.model_names import ModelNames
 from server.http.openai.fields import SharedFields
-from server.outputs import MAX_ANSWERS, MAX_LENGTH_PENALTY
 
 _ONLY_WITH_BEAMS = ("length_penalty", "early_stopping")
 

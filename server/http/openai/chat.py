@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from server.chat.prompt import ChatPrompt
+from server.generation_params import GenerationParams
 from server.http.body import parse
 from server.http.breakpoints import tokens_before_marks
 from server.http.cache_fields import namespace_of
@@ -20,7 +21,6 @@ from server.http.openai.reply import OpenAIReply
 from server.http.prompt_facts import PromptFacts
 from server.http.tool_use import ToolUse
 from server.near_miss import PromptSource
-from server.outputs import GenerationParams
 
 
 def _prepare(body: bytes, context: Context) -> Job:

@@ -26,6 +26,7 @@ class ChatChoice:
         self._text = text
         self._parser = job.new_parser()
         self._has_begun = False
+        self.has_called = False
 
     def whole(self, answer: Completion) -> dict[str, Any]:
         """All of it at once."""
@@ -61,8 +62,8 @@ class ChatChoice:
         return chunks
 
     def _reason(self, finish_reason: str) -> str:
-        called = finish_reason == "stop" and self._parser.has_called
-        return "tool_calls" if called else finish_reason
+        self.has_called = finish_reason == "stop" and self._parser.has_called
+        return "tool_calls" if self.has_called else finish_reason
 
     def _chunk(
         self,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
+from server.generation_params import GenerationParams
 from server.http.body import parse
 from server.http.endpoint import Endpoint, Head
 from server.http.engine_like import EngineLike, TextLike
@@ -20,7 +21,7 @@ from server.http.openai.logprobs import TextLogprobs
 from server.http.openai.reply import OpenAIReply
 from server.http.prompt_facts import PromptFacts
 from server.near_miss import PromptSource
-from server.outputs import Completion, GenerationParams, Output
+from server.outputs import Completion, Output
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 1024
@@ -203,6 +204,8 @@ def _shown(prompt: Prompt, engine: EngineLike) -> str:
 
 class TextChoice:
     """A choice of a completion: its text, after the prompt's where that is echoed."""
+
+    has_called = False
 
     def __init__(self, job: Job, text: TextLike, index: int) -> None:
         self._index = index

@@ -16,11 +16,11 @@ from radix_engine.model.sampling_params import (
     MIN_REPETITION_PENALTY,
     SamplingParams,
 )
+from server.generation_params import MAX_ANSWERS, MAX_PRIORITY
 from server.http.cache_fields import CacheFields
 from server.http.model_names import ModelNames
 from server.http.openai.answer_fields import AnswerFields
 from server.http.openai.unsupported import NEUTRAL, refuse_unsupported
-from server.outputs import MAX_ANSWERS, MAX_PRIORITY
 
 MAX_TOKENS_LIMIT = 2**31 - 1
 MAX_STOPS = 16

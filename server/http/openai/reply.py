@@ -18,6 +18,10 @@ from server.outputs import Completion, Output, Usage
 class Choice(Protocol):
     """One choice of an answer on its way to JSON."""
 
+    @property
+    def has_called(self) -> bool:
+        """Whether it has ended, and to call a tool."""
+
     def whole(self, answer: Completion) -> dict[str, Any]:
         """All of it at once."""
 
@@ -48,7 +52,8 @@ class OpenAIReply:
 
     def whole(self, answers: Sequence[Completion], usage: Usage) -> dict[str, Any]:
         """One body with all choices."""
-        choices = [self._make_choice(index).whole(each) for index, each in enumerate(answers)]
+        self._choices = {index: self._make_choice(index) for index in range(len(answers))}
+        choices = [self._choices[index].whole(each) for index, each in enumerate(answers)]
         head = {**self._head, "object": self._object_whole}
         return {**head, "choices": choices, **self._counts(usage)}
 
@@ -68,6 +73,10 @@ class OpenAIReply:
             chunks[-1] |= self._counts(final)
         write = event if output.prompt_logprobs is None else long_event
         return [*map(write, chunks), *([DONE] if final is not None else [])]
+
+    def has_called(self, choice: int) -> bool:
+        """Whether this choice ended with ``tool_calls``."""
+        return self._choices[choice].has_called
 
     def _counts(self, usage: Usage) -> dict[str, Any]:
         """The counts, and what was asked about them."""

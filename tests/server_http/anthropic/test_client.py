@@ -207,6 +207,18 @@ def test_tokens_are_counted(client: anthropic.Anthropic, server: Running) -> Non
     assert message.usage.input_tokens == counted.input_tokens
 
 
+def test_a_count_is_no_completed_prompt(server: Running, client: anthropic.Anthropic) -> None:
+    def measured() -> list[str]:
+        lines = server.client.get("/metrics").text.splitlines()
+        return [line for line in lines if line.startswith("radix_request_prompt_tokens_count")]
+
+    before = measured()
+    client.messages.count_tokens(model="scripted-1", messages=asked("count")["messages"])
+    assert measured() == before
+    client.messages.create(**asked("count"))
+    assert measured() != before
+
+
 def test_the_beta_client_uses_the_same_path(client: anthropic.Anthropic) -> None:
     message = client.beta.messages.create(**asked("beta"), betas=["some-beta-2025-01-01"])
     assert message.content[0].type == "text"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from radix_engine.cache import Namespace
 from server.chat.prompt import ChatOptions
 from server.http.anthropic.request import CountRequest
 from server.http.breakpoints import Mark
@@ -197,6 +200,14 @@ def test_an_answer_goes_on_with_the_assistants_last_words(server: Running) -> No
     empty = [ASKED, {"role": "assistant", "content": ""}]
     assert options(server, messages=empty) == ChatOptions(True, False)
     assert server.engine.text.chats[-1][0] == [ASKED]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_only_answers_of_the_same_namespace_are_looked_for(server: Running, path: str) -> None:
+    sent = {"messages": [ASKED], "cache_salt": "mine"}
+    more = {"max_tokens": 5} if path == "/v1/messages" else {}
+    assert server.post(path, {**sent, **more}).status_code == 200
+    assert server.engine.text.prompts[-1][1] == Namespace(salt="mine")
 
 
 def test_the_template_is_told_whether_to_think(server: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -183,15 +184,18 @@ def test_a_tenants_limit(keyed: Running) -> None:
     connection.close()
 
 
-def test_a_full_queue_is_the_servers_load() -> None:
+def test_a_full_queue_is_the_servers_load(caplog: pytest.LogCaptureFixture) -> None:
     with running_server() as server:
         limits = Limits(256, max_waiting=1)
         server.engine.info = replace(server.engine.info, limits=limits)
         sent = {**body(), "messages": [{"role": "user", "content": "queue"}]}
         connection = server.send("/v1/messages", sent)
         server.engine.record.wait_until(lambda: bool(server.engine.record.ids_of("queue")))
-        error = raised(client_of(server))
+        with caplog.at_level(logging.INFO, logger="server.http"):
+            error = raised(client_of(server))
         assert isinstance(error, anthropic.OverloadedError)
+        (line,) = (each.__dict__["fields"] for each in caplog.records if each.msg == "request")
+        assert (line["status"], line["code"], line["outcome"]) == (529, "queue_full", "refused")
         assert (error.type, error.error_code) == ("overloaded_error", "queue_full")
         assert error.response.headers["retry-after"] == "1"
         connection.close()

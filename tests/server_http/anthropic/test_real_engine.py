@@ -64,6 +64,22 @@ def test_a_stop_sequence_after_a_call_is_no_end_by_itself(
     assert message.stop_reason == "stop_sequence"
 
 
+def test_the_cache_is_told_of_the_path_of_an_answer_that_uses_a_tool(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[int] = []
+    cache: Any = talk.engine._cache
+    monkeypatch.setattr(cache, "note_tool_call", lambda lease: paths.append(lease.num_tokens))
+    body = talk.will_say(monkeypatch, CALLS, messages=ASKED, tools=TOOLS)
+    usage = talk.client.messages.create(**body).usage
+    talk.engine.audit()  # after all that was posted before
+    computed = usage.input_tokens + (usage.cache_read_input_tokens or 0) + usage.output_tokens - 1
+    assert paths == [computed // BLOCK * BLOCK]
+    talk.client.messages.create(**talk.will_say(monkeypatch, "No.", messages=ASKED, tools=TOOLS))
+    talk.engine.audit()
+    assert len(paths) == 1
+
+
 def test_the_end_of_the_context_is_told(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     long = [{"role": "user", "content": "x" * (CONTEXT - 60)}]
     left = CONTEXT - talk.count(messages=long)
@@ -210,7 +226,7 @@ def test_a_template_that_takes_no_words_after_results_gets_them_in_the_last(
 
 
 def test_another_name_of_the_model(folder: Path) -> None:
-    settings = HttpSettings(model_aliases=("claude-*", "gpt-4o"))
+    settings = HttpSettings(model_aliases=("claude-*", "gpt-4o", "llama-3.1"))
     with talking(folder, settings) as talk:
         for name in ("claude-x-4-5[1m]", "claude-", "gpt-4o", "tiny"):
             message = talk.ask(messages=ASKED, model=name)
@@ -221,7 +237,7 @@ def test_another_name_of_the_model(folder: Path) -> None:
             chat = {"model": name, "messages": ASKED, "max_tokens": 1}
             assert talk.http.post("/v1/chat/completions", json=chat).json()["model"] == "tiny"
             assert talk.http.get(f"/v1/models/{name}").json()["id"] == "tiny"
-        for name in ("other", "claude", "gpt-4o-mini", "my-claude-x"):
+        for name in ("other", "claude", "gpt-4o-mini", "my-claude-x", "llama-3x1"):
             with pytest.raises(anthropic.NotFoundError):
                 talk.ask(messages=ASKED, model=name)
             chat = {"model": name, "messages": ASKED, "max_tokens": 1}

@@ -17,7 +17,7 @@ PATH = "/v1/messages"
 
 
 def body(prompt: str, **fields: Any) -> dict[str, Any]:
-    return {"max_tokens": 50, "messages": [{"role": "user", "content": prompt}], **fields}
+    return {"max_tokens": 50, "messages": [{"role": "user", "content": prompt}]} | fields
 
 
 def events(response: httpx.Response) -> list[Any]:
@@ -45,6 +45,25 @@ def test_a_stream_has_the_message_then_its_blocks_then_its_end(server: Running) 
     assert delta["usage"] == {**message["usage"], "output_tokens": 6}
     assert stop == {"type": "message_stop"}
     assert {each["type"].rpartition("_")[0] for each in blocks} == {"content_block"}
+
+
+def test_the_engine_is_told_which_answers_ended_to_use_a_tool(server: Running) -> None:
+    record = server.engine.record
+
+    def told() -> list[int]:
+        """Which answers to the request that came last."""
+        return [answer for request, answer in record.tool_calls if request == max(record.submitted)]
+
+    others: list[dict[str, Any]] = [{"tools": TOOLS, "max_tokens": 5}, {"tools": []}]
+    for fields in others:  # cut off; no calls
+        server.post(PATH, body("answer calls", **fields))
+        assert told() == []
+        events(server.post(PATH, body("answer calls", stream=True, **fields)))
+        assert told() == []
+    server.post(PATH, body("answer calls", tools=TOOLS))
+    assert told() == [0]
+    events(server.post(PATH, body("answer calls", tools=TOOLS, stream=True)))
+    assert told() == [0]
 
 
 def test_the_events_build_what_a_whole_answer_has(server: Running) -> None:

@@ -56,13 +56,53 @@ def test_a_clock_at_the_head_is_found_at_its_token_in_the_system_message(
     assert used["match_end"] == found["match_end"]
 
 
-def test_tools_in_another_order_are_found_in_the_tools_section(client: TestClient) -> None:
+def test_a_body_for_anthropics_api_is_explained_as_the_request_is_served(
+    client: TestClient,
+) -> None:
+    def body(first: str, second: str, clock: str) -> dict[str, Any]:
+        tools = [
+            {"name": name, "description": LONG, "input_schema": {"type": "object"}}
+            for name in (first, second)
+        ]
+        said = [{"type": "text", "text": f"Hello at {clock}"}]
+        return {
+            "system": [{"type": "text", "text": LONG}],
+            "messages": [{"role": "user", "content": said}],
+            "tools": tools,
+        }
+
+    ask(client, "/v1/messages", model="tiny", **body("find", "book", "10:31"))
+    again = explain(client, max_tokens=5, **body("find", "book", "10:31"))
+    assert again["match_end"]["reason"] == "full"
+    assert again["cached_tokens"] == again["prompt_tokens"] // 16 * 16
+    other = explain(client, **body("find", "book", "10:57"))
+    assert other["section"] == "message 1 (user)"
+    assert other["parting"]["prompt"].startswith("57")
+    turned = explain(client, **body("book", "find", "10:31"))
+    assert turned["section"] == "the tools"
+    assert turned["parting"]["prompt"].startswith("book(")
+    mine = explain(client, tenant="acme", **body("find", "book", "10:31"))
+    assert (mine["namespace"]["tenant"], mine["cached_tokens"]) == ("acme", 0)
+
+
+def test_what_is_wrong_in_a_body_for_anthropics_api_is_named(client: TestClient) -> None:
+    body = {"system": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    response = client.post("/debug/explain", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith("system")
+
+
+def test_tools_in_another_order_are_found_at_their_token_in_the_tools_section(
+    engine: Engine, client: TestClient
+) -> None:
     messages = [{"role": "system", "content": LONG}, {"role": "user", "content": "Hello"}]
     one, two = tool("search"), tool("write")
     ask(client, CHAT, messages=messages, tools=[one, two])
     found = explain(client, messages=messages, tools=[two, one])
     assert found["match_end"]["reason"] == "diverged"
     assert found["section"] == "the tools"
+    position = len(engine.text.encode("<|im_start|>system\nTools: "))
+    assert found["match_end"]["position"] == found["parting"]["position"] == position
     assert found["parting"]["prompt"].startswith("write(")
     assert found["parting"]["stored"].startswith("search(")
     assert "same order" in found["advice"]

@@ -30,7 +30,7 @@ def test_a_fork_is_told_with_tokens_blocks_hits_and_texts(client: TestClient) ->
     ask(client, COMPLETIONS, prompt=TOKENS)
     ask(client, COMPLETIONS, prompt=TOKENS[:32] + TOKENS[:32])
     body = client.get("/debug/tree").json()
-    assert (body["block_size"], body["num_blocks"], body["limit"]) == (16, 512, 2000)
+    assert (body["block_size"], body["num_blocks"], body["limit"]) == (16, 512, 500)
     root, space, trunk, *leaves = body["nodes"]
     assert (root["parent"], space["parent"], trunk["parent"]) == (None, root["id"], space["id"])
     assert space["namespace"] == {"tenant": None, "salted": False, "adapter": None, "weights": 0}
@@ -71,6 +71,49 @@ def test_a_wrong_query_is_refused_by_name(client: TestClient, query: dict[str, A
     assert response.json()["error"]["param"] == next(iter(query))
 
 
+def test_a_part_of_the_tree_is_told_with_what_is_above_it(client: TestClient) -> None:
+    for first in range(6):
+        ask(client, COMPLETIONS, prompt=TOKENS[:32] + [first] * 32)
+        ask(client, COMPLETIONS, prompt=[first + 10] * 32)
+    whole = nodes(client)
+    trunk = next(node for node in whole if node["children"] == 6)
+    told = nodes(client, root=trunk["id"])
+    assert [node["id"] for node in told[:3]] == [whole[0]["id"], whole[1]["id"], trunk["id"]]
+    assert {node["id"] for node in told[3:]} == {
+        node["id"] for node in whole if node["parent"] == trunk["id"]
+    }
+    assert [node["folded"] for node in told[:2]] == [None, None]
+    few = nodes(client, root=trunk["id"], limit=3)
+    assert len(few) == 5
+    assert few[2]["folded"]["nodes"] == 4
+    assert nodes(client, root=whole[0]["id"]) == whole
+
+
+@pytest.mark.parametrize("name", ["x", "00", "0123456789ab", "a" * 500])
+def test_a_part_that_is_not_there_is_not_found(client: TestClient, name: str) -> None:
+    ask(client, COMPLETIONS, prompt=TOKENS)
+    nodes(client)
+    response = client.get("/debug/tree", params={"root": name})
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == ("unknown_node", "root")
+
+
+def test_a_part_that_has_gone_is_not_found(client: TestClient, engine: Engine) -> None:
+    ask(client, COMPLETIONS, prompt=TOKENS)
+    leaf = nodes(client)[-1]["id"]
+    ask(client, COMPLETIONS, prompt=TOKENS[:32] + TOKENS[:32])  # cuts it
+    told = nodes(client)
+    below = next(node for node in told if node["parent"] == leaf)["id"]
+    assert nodes(client, root=below)[-1]["id"] == below
+    cache = engine.inspector._cache
+    assert cache is not None
+    cache._tree.ghosts.budget = 0
+    engine._loop.call(lambda: cache.evict(100))
+    response = client.get("/debug/tree", params={"root": below})
+    assert response.status_code == 404
+
+
 def test_text_and_dot_show_the_same_and_move_no_cursor(client: TestClient) -> None:
     ask(client, COMPLETIONS, prompt='a\x1b[2J"b\\ <script>' + "x" * 60)
     told = client.get("/debug/tree", params={"format": "text"}).text
@@ -109,7 +152,7 @@ def test_a_large_tree_is_told_in_time_and_size_while_a_request_runs(engine: Engi
             began = time.perf_counter()
             response = client.get("/debug/tree")
             took.append(time.perf_counter() - began)
-            assert len(response.json()["nodes"]) == 2000
+            assert len(response.json()["nodes"]) == 500
             assert len(response.content) < 1_000_000
         engine.abort(name)
     assert min(took) < 0.3  # far below what a dump of all takes; a busy machine has its time

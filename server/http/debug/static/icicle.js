@@ -3,10 +3,9 @@
 import { colourOf } from "./colours.js";
 import { oneLine, prepare, variable } from "./dom.js";
 import { ROW, barAt, layout } from "./layout.js";
-import { spaceName, title } from "./tree.js";
+import { plainTitle, spaceName } from "./tree.js";
 
 const LABEL = 34; // narrower bars have no text
-const MARKS = /<\|[^|<>]{1,40}\|>/g; // a chat template's, which all bars would begin with
 
 export class Icicle {
   // onSelect(node, folded) is called with what the pointer or the keyboard is on; onZoom(node) when
@@ -149,6 +148,12 @@ export class Icicle {
     this.draw();
   }
 
+  // The id of what the pointer is on, or else of what was chosen, and whether it is folded.
+  pointedAt() {
+    const bar = this.hovered;
+    return bar ? { id: bar.node.id, folded: !!bar.folded } : { id: this.selected?.id, folded: !!this.selected?.folded };
+  }
+
   click(bar) {
     if (!bar) return;
     this.select(bar.node, bar.folded);
@@ -207,5 +212,5 @@ const largest = (nodes) => nodes.reduce((best, node) => (node.total > best.total
 
 function label(bar) {
   if (bar.folded) return `+ ${bar.folded.nodes} more`;
-  return oneLine(title(bar.node).replace(MARKS, " "));
+  return oneLine(plainTitle(bar.node));
 }

@@ -9,11 +9,13 @@ import { showFigures } from "./figures.js";
 import { History, OUTCOMES, STATES, byState } from "./history.js";
 import { Icicle } from "./icicle.js";
 import { showLegend } from "./legend.js";
+import { loadNearMisses } from "./near-misses.js";
 import { Requests } from "./requests.js";
 import { showTable } from "./table.js";
 import { setUpTheme } from "./theme.js";
-import { Tree, title } from "./tree.js";
+import { Tree, plainTitle } from "./tree.js";
 import { reason } from "./words.js";
+import { Zoom } from "./zoom.js";
 
 const tree = new Tree();
 const history = new History();
@@ -25,7 +27,11 @@ let paused = false;
 let stop = null;
 
 const details = (node, folded) => showDetails(byId("details"), node, folded);
-const icicle = new Icicle(byId("icicle"), tree, details, showCrumbs);
+const zoom = new Zoom(tree, redraw);
+const icicle = new Icicle(byId("icicle"), tree, details, (top) => {
+  showCrumbs(top);
+  zoom.to(top);
+});
 const requests = new Requests(explainRequest);
 
 function zoomTo(node) {
@@ -38,7 +44,7 @@ function showCrumbs(top) {
   const path = top ? tree.path(top) : [];
   const items = path.flatMap((node, place) => {
     const here = place === path.length - 1;
-    const name = oneLine(title(node)).slice(0, 60);
+    const name = oneLine(plainTitle(node)).slice(0, 60);
     const item = here ? make("span", { "aria-current": "location" }, name) : make("button", { type: "button", onclick: () => zoomTo(node) }, name);
     return place ? [make("span", { "aria-hidden": "true" }, "\u203a"), item] : [item];
   });
@@ -99,9 +105,12 @@ function redraw() {
   const wanted = byId("search").value.trim();
   byId("found").textContent = wanted ? `${icicle.found.size} found` : "";
   icicle.draw();
+  byId("icicle").setAttribute("aria-label", `Stored prefixes, ${count(tree.nodes.size)} of them known here`);
   byId("nothing").hidden = !!tree.root?.total;
   showCrumbs(icicle.top());
-  if (!icicle.hovered) details(tree.nodes.get(icicle.selected?.id) ?? null, icicle.selected?.folded ?? null);
+  const { id, folded } = icicle.pointedAt();
+  const node = tree.nodes.get(id) ?? null;
+  details(node, folded ? node?.folded : null);
   refreshTable();
 }
 
@@ -119,7 +128,9 @@ function take(update) {
   tree.take(update.tree);
   if (!last || update.counters.prompt_tokens !== last.counters.prompt_tokens || update.active.length !== last.active.length || update.number % 5 === 0) {
     requests.load().then(() => requests.show(last.active), () => {});
+    loadNearMisses().catch(() => {});
   }
+  if (!paused) zoom.refresh();
   last = update;
   if (paused || drawing) return;
   drawing = true;

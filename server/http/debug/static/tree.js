@@ -2,28 +2,48 @@
 
 export class Tree {
   constructor() {
-    this.nodes = new Map();
+    this.told = new Map(); // of the whole tree
+    this.part = { id: null, nodes: new Map() }; // more of what is below one node
+    this.nodes = new Map(); // both together
     this.root = null;
   }
 
   // Takes an update: all nodes, or those that have changed and the ids of those that are gone.
   take(update) {
     if (update.full) {
-      const known = this.nodes;
-      this.nodes = new Map();
-      // In the order in which they were first seen, so that bars keep their places.
-      const now = new Map(update.nodes.map((node) => [node.id, node]));
-      for (const id of known.keys()) if (now.has(id)) this.nodes.set(id, now.get(id));
-      for (const [id, node] of now) this.nodes.set(id, node);
+      this.told = inOrder(update.nodes, this.told);
     } else {
-      for (const id of update.gone) this.nodes.delete(id);
-      for (const node of update.nodes) this.nodes.set(id(node), node);
+      for (const id of update.gone) this.told.delete(id);
+      for (const node of update.nodes) this.told.set(id(node), node);
     }
     this.link();
   }
 
+  // Takes all that the server tells of the part below a node, with what is above it; id null: none.
+  setPart(id, nodes) {
+    this.part = { id, nodes: inOrder(nodes, this.nodes) };
+    this.link();
+  }
+
+  // What is shown: where there is more of a part, that in place of what is told of the whole.
+  join() {
+    const { id: top, nodes } = this.part;
+    this.nodes = new Map();
+    const replaced = new Set(top === null ? [] : [top]);
+    for (const [id, node] of this.told) {
+      if (replaced.has(node.parent)) replaced.add(id);
+      else this.nodes.set(id, node);
+    }
+    let isBelow = false;
+    for (const [id, node] of nodes) {
+      isBelow ||= id === top;
+      if (isBelow || !this.nodes.has(id)) this.nodes.set(id, node);
+    }
+  }
+
   // Children, and how many tokens there are from a node on.
   link() {
+    this.join();
     this.root = null;
     for (const node of this.nodes.values()) {
       node.below = [];
@@ -67,6 +87,15 @@ export class Tree {
 
 const id = (node) => node.id;
 
+// By id, in the order in which they were first seen, so that bars keep their places.
+function inOrder(nodes, known) {
+  const now = new Map(nodes.map((node) => [node.id, node]));
+  const all = new Map();
+  for (const id of known.keys()) if (now.has(id)) all.set(id, now.get(id));
+  for (const [id, node] of now) all.set(id, node);
+  return all;
+}
+
 export function spaceName(space) {
   if (!space) return "";
   const words = [space.tenant === null ? "no tenant" : space.tenant];
@@ -75,6 +104,11 @@ export function spaceName(space) {
   if (space.weights) words.push(`weights ${space.weights}`);
   return words.join(", ");
 }
+
+const MARKS = /<\|[^|<>]{1,40}\|>/g; // a chat template's, which all texts would begin with
+
+// A node's text without what a chat template writes around messages.
+export const plainTitle = (node) => title(node).replace(MARKS, " ");
 
 export function title(node) {
   if (node.parent === null) return "All namespaces";

@@ -1,0 +1,1 @@
+"""What looking into a running server costs it."""

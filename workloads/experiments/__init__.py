@@ -1,0 +1,1 @@
+"""Small experiments that show what a prefix cache does, each one command with a picture."""

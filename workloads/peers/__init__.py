@@ -1,0 +1,1 @@
+"""Agents over HTTP against ours and other engines' servers, in turn on one machine."""
