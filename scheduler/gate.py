@@ -27,6 +27,8 @@ from scheduler.sessions import Session, Sessions
 
 # Turns by which a context is expected to grow while it is under way.
 _TURNS_AHEAD = 2.0
+# Of the memory; the rest is for answers, and for sessions that have ended, which leave it late.
+_FOR_CONTEXTS = 0.8
 
 
 class Gate:
@@ -75,9 +77,9 @@ class Gate:
             self._lines.setdefault(tenant, deque()).append(request)
             self._passed.setdefault(tenant, 0)
             return []
-        self._drop_ended()
-        due = [t for t, passed in self._passed.items() if passed >= self._max_passed_by]
-        before = [self._take(tenant, now) for tenant in due]
+        before: list[Request] = []
+        while due := self._due():
+            before += [self._take(tenant, now) for tenant in due]
         self._sessions.note(session, request, now)
         for tenant in self._passed:
             self._passed[tenant] += 1
@@ -105,6 +107,11 @@ class Gate:
             if idle or self._sessions.find(line[0]) or self._has_room(line[0], now):
                 return self._take(tenant, now)
         return None
+
+    def _due(self) -> list[str | None]:
+        """The lines whose first may not be passed any more."""
+        self._drop_ended()
+        return [t for t, passed in self._passed.items() if passed >= self._max_passed_by]
 
     def _let_go(self, request: Request) -> bool:
         """The request is held no longer; whether it was."""
@@ -143,7 +150,7 @@ class Gate:
         if self._limit is not None and self._limit != "auto":
             return len(active) < self._limit
         cache = self._cache
-        room = cache.pool.num_blocks * cache.block_size
+        room = _FOR_CONTEXTS * cache.pool.num_blocks * cache.block_size
         cached = self._cached(request)
         growth = _TURNS_AHEAD * (self._sessions.growth or 0.0)
         own = sum(session.own + growth for session in active.values())

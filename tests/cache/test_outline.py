@@ -157,10 +157,14 @@ def test_the_next_victims_are_those_that_eviction_takes(eviction: str, data: st.
     if cache.match(pack([*tokens, 0])).num_tokens >= 2 and data.draw(st.booleans()):
         with suppress(RetentionRefused):
             cache.retain(pack(tokens), 60.0)
+    index = cache._tree.leaves
+    leaves = set(index.leaves())
     expected = next_victims(cache._tree, 100)
-    assert_sound(cache, held)
+    assert set(index.leaves()) == leaves
     some = data.draw(st.integers(0, len(expected)))  # parents among them may be left over
     assert next_victims(cache._tree, some) == expected[:some]
+    assert set(index.leaves()) == leaves
+    assert len(index.leaves()) == len(leaves)
     assert_sound(cache, held)
     assert next_victims(cache._tree, 100) == expected
     for victim in expected:
@@ -169,6 +173,21 @@ def test_the_next_victims_are_those_that_eviction_takes(eviction: str, data: st.
         assert cache.evict(before) == before
         assert not victim.blocks
     assert cache.evict(1) == 0
+
+
+@pytest.mark.parametrize("eviction", sorted(RULES))
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_a_rehearsal_leaves_the_index_of_leaves_as_it_was(eviction: str, most: int) -> None:
+    cache = make_cache(48, 2, eviction=eviction)
+    store(cache, [1, 1, 2, 2])
+    store(cache, [1, 1, 3, 3])
+    index = cache._tree.leaves
+    leaves = index.leaves()
+    found = next_victims(cache._tree, most)
+    assert sorted(node.start for node in found) == [0, 2, 2][-min(most, 3) :]
+    assert set(index.leaves()) == set(leaves)
+    assert len(index.leaves()) == 2
+    assert cache.evict(3) == 3
 
 
 def test_victims_are_numbered_and_shown_with_what_is_above_them() -> None:

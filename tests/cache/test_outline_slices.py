@@ -230,6 +230,23 @@ def test_a_run_that_is_cut_after_it_was_looked_at_is_told_as_it_was() -> None:
     assert (seen.folds[2].nodes, seen.folds[2].tokens) == (2, 8)
 
 
+def test_a_victim_that_is_cut_while_what_is_above_it_is_shown_is_told_with_both_parts() -> None:
+    cache = make_cache(256, 4)
+    for seed in (1, 2):  # a fork, of which the first branch goes first
+        store(cache, [*ids(8, 300), *ids(8, seed)])
+    for seed in range(20, 40):  # newer and larger
+        store(cache, ids(32, seed))
+    walk = advanced(cache, Scope(12, victims=1), 1)
+    while all(node.head != pack(ids(8, 300)) for node in walk._seen):
+        assert walk.advance(0.0) is None
+    place = len(walk._seen) - 1
+    store(cache, [*ids(8, 300), *ids(4, 1), *ids(4, 90)])
+    seen = walk.advance(1.0)
+    assert seen is not None
+    parts = [(n.parent, n.start, n.tokens, n.victim) for n in seen.nodes[place + 1 :]]
+    assert parts == [(place, 8, 4, None), (place + 1, 12, 4, 1)]
+
+
 def test_what_has_gone_before_it_is_looked_at_is_left_out() -> None:
     cache = make_cache(64, 4)
     cache._tree.ghosts.budget = 0
@@ -262,12 +279,25 @@ def test_a_victim_that_a_request_has_begun_to_use_is_marked_no_longer() -> None:
     cache = make_cache(64, 4)
     store(cache, ids(8, 1))
     store(cache, ids(8, 2))
-    walk = advanced(cache, Scope(3), 1)
+    walk = advanced(cache, Scope(10), 1)
     lease = lease_of(cache, [*ids(8, 1), 0])
     seen = walk.advance(1.0)
     assert seen is not None
-    assert [(n.locks, n.victim) for n in seen.nodes[2:]] in ([(1, None)], [(0, 2)])
+    assert sorted((n.locks, n.victim) for n in seen.nodes[2:]) == [(0, 2), (1, None)]
     cache.release(lease)
+
+
+def test_what_others_have_below_a_public_path_is_not_counted() -> None:
+    cache = make_cache(64, 4)
+    cache.mark_public(pack(ids(8, 1)))
+    for space in (ONE, TWO):
+        run = pack([*ids(8, 1), *ids(4, 30)])
+        lease = cache.lease(cache.match(run + pack([0]), space))
+        cache.publish(lease, run[lease.num_tokens * 4 :], take(cache, 3 - lease.num_tokens // 4))
+        cache.release(lease)
+    mine = outline(cache, Scope(1, tells=lambda space: space.tenant in (None, "one")))
+    assert [fold.tokens for fold in mine.folds.values()] == [8 + 4]
+    assert [fold.tokens for fold in outline(cache, Scope(1)).folds.values()] == [8 + 4 + 4]
 
 
 def test_only_what_is_below_a_node_is_told_with_what_is_above_it() -> None:

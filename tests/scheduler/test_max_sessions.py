@@ -26,7 +26,7 @@ def held(bench: Bench) -> list[Request]:
 
 
 def test_a_session_that_does_not_fit_beside_those_under_way_is_held_until_they_are_over() -> None:
-    bench = bench_of(11, "auto")  # 44 tokens
+    bench = bench_of(14, "auto")  # 56 tokens, 44.8 of them for contexts
     first = bench.submit(ids(24, 1), 4, session="a")
     second = bench.submit(ids(24, 2), 4, session="b")
     bench.step()
@@ -40,7 +40,7 @@ def test_a_session_that_does_not_fit_beside_those_under_way_is_held_until_they_a
 
 
 def test_a_session_that_fits_is_not_held() -> None:
-    bench = bench_of(12, "auto")  # 48 tokens: two prompts of 24
+    bench = bench_of(15, "auto")  # 60 tokens, 48 of them for contexts: two prompts of 24
     bench.submit(ids(24, 1), 4, session="a")
     bench.submit(ids(24, 2), 4, session="b")
     bench.step()
@@ -48,7 +48,7 @@ def test_a_session_that_fits_is_not_held() -> None:
 
 
 def test_what_sessions_share_counts_once() -> None:
-    bench = bench_of(12, "auto")
+    bench = bench_of(15, "auto")
     head = ids(20, 1)
     bench.answer([*head, 101])
     requests = [bench.submit([*head, 102 + n, *ids(3, n)], 2, session=str(n)) for n in range(5)]
@@ -60,7 +60,7 @@ def test_what_sessions_share_counts_once() -> None:
 
 
 def test_a_session_that_is_under_way_goes_on_and_passes_those_held() -> None:
-    bench = bench_of(12, "auto")
+    bench = bench_of(15, "auto")
     first = bench.submit(ids(20, 1), 3, session="a")
     other = bench.submit(ids(30, 2), 3, session="b")
     bench.step()
@@ -124,6 +124,18 @@ def test_no_more_than_so_many_later_requests_pass_the_first_one_held() -> None:
         bench.step()
         # The first is let in before a fourth passes it, the second three later.
         assert held(bench) == waiting[(count - 1) // 3 :]
+
+
+def test_one_that_was_aborted_behind_the_first_is_not_let_in_with_it() -> None:
+    bench = bench_of(100, 1, max_passed_by=0)
+    bench.submit(ids(8, 1), 90, session="a")
+    bench.step()
+    first, gone = (bench.submit(ids(8, seed), 1, session=str(seed)) for seed in (2, 3))
+    bench.scheduler.abort(gone)
+    bench.submit(ids(8, 1), 1, session="a")
+    bench.step()
+    assert held(bench) == []
+    assert (first.admitted_s, gone.admitted_s) == (0.0, None)
 
 
 def test_tenants_take_turns_at_the_gate() -> None:

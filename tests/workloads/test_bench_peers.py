@@ -121,6 +121,8 @@ def test_servers_stay_loaded_between_their_turns_and_end_with_the_benchmark(
         (["--peers", "openvino"], "invalid choice: 'openvino'"),
         (["--url", "vllm=http://h:1"], "vllm is started here; give that server another name"),
         (["--url", "ours=http://h:1"], "ours is started here"),
+        (["--model-name", "m"], "--model-name only applies with --url"),
+        (["--flush"], "unrecognized arguments: --flush"),
         (["--kv-memory", "0.5"], "is not a whole number of at least 1"),
     ],
 )

@@ -41,7 +41,14 @@ def test_an_array_reads_as_the_same_rows_a_line_do_packed_or_not(tmp_path: Path)
 
 
 def test_answers_to_nothing_belong_to_the_next_prompt(tmp_path: Path) -> None:
-    parts = [("gpt", "a0"), ("human", "q1"), ("gpt", "a1"), ("gpt", "a2"), ("human", "q3")]
+    parts = [
+        ("gpt", "a"),
+        ("gpt", "a0"),
+        ("human", "q1"),
+        ("gpt", "a1"),
+        ("gpt", "a2"),
+        ("human", "q3"),
+    ]
     path = lines_file(tmp_path, talk(*parts, ("chatgpt", "a3")))
     (session,) = select_sessions(path, 9).sessions
     history: tuple[Message, ...] = ()
@@ -49,7 +56,7 @@ def test_answers_to_nothing_belong_to_the_next_prompt(tmp_path: Path) -> None:
     for call in session.calls:
         prompts.append([message.content for message in prompt_of(history, call)])
         history = after_reply(prompt_of(history, call), call, "")
-    assert prompts == [["a0", "q1"], ["a0", "q1", "a1", "a2", "q3"]]
+    assert prompts == [["a", "a0", "q1"], ["a", "a0", "q1", "a1", "a2", "q3"]]
     assert history[-1] == Message("assistant", "a3")
 
 

@@ -54,7 +54,12 @@ def test_a_sub_agent_begins_with_the_reply_that_called_it_wherever_that_has_move
     assert times(with_pauses(late, 600.0)) == [("a", 0.0), ("a", 502.0), ("a/2", 503.0)]
 
 
+def test_a_call_without_a_pause_comes_at_once() -> None:
+    trace = BlockTrace(64, (call("a", 0.0, 0.0, 2.0), call("a", 9.0, None, 1.0)))
+    assert times(with_pauses(trace, 60.0)) == [("a", 0.0), ("a", 2.0)]
+
+
 @pytest.mark.parametrize("odd", [call("a", 0.0, None, 1.0), call(None, 0.0, 1.0, 1.0)])
 def test_a_trace_without_pauses_is_refused(odd: BlockCall) -> None:
-    with pytest.raises(TraceError, match="a recorded pause"):
+    with pytest.raises(TraceError, match="no sessions with recorded pauses"):
         with_pauses(BlockTrace(64, (odd,)), 60.0)

@@ -38,7 +38,9 @@ def add_parser(
     )
     add_load(parser)
     add_slo(parser)
-    add_urls(parser.add_argument_group("servers that run already"))
+    running = parser.add_argument_group("servers that run already")
+    add_urls(running)
+    _add_flush(running)
     _add_own(parser.add_argument_group("servers of our own (without --url)"))
     add_results(parser)
     return parser
@@ -186,6 +188,9 @@ def add_urls(group: argparse._ArgumentGroup) -> None:
         help="environment variable that holds the key for the target NAME, or for all (default: "
         "no key)",
     )
+
+
+def _add_flush(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--flush",
         action="store_true",

@@ -91,8 +91,6 @@ def _measure(probe: Probe, seed: int, length: int, rounds: int) -> list[tuple[fl
     for number, share in enumerate(order):
         cut = round(length * share)
         new = _tokens(probe, seed, f"new {number}", length - cut)
-        if new[0] == stored[cut]:
-            new[0] ^= 1
         measured.append((share, probe.ask([*stored[:cut], *new])))
     return measured
 

@@ -70,10 +70,10 @@ def size_of(sessions: Iterable[PlannedSession]) -> Size:
     asked = served = 0
     for session in sessions:
         for call, prompt in zip(session.calls, prompts(session), strict=True):
-            length, found, known, node = 0, 0, True, root
+            length, found, node = 0, 0, root
             for part in (*prompt, call.reply):
-                known = known and part.name in node
-                node = node.setdefault(part.name, {})  # type: ignore[assignment]
+                known = part.name in node
+                node = node.setdefault(part.name, {})  # type: ignore[assignment]  # empty if new
                 if part is call.reply:
                     break
                 length += part.tokens

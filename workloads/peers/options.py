@@ -96,7 +96,13 @@ def add_parser(
         action="store_true",
         help="install the peers and make their form of the model, and measure nothing",
     )
-    add_urls(parser.add_argument_group("other servers, with the same model, that run already"))
+    add_urls(
+        parser.add_argument_group(
+            "other servers that run already",
+            "They should have the same model. Their prefix caches are emptied, too, where they "
+            "have a path for it.",
+        )
+    )
     add_results(parser)
     return parser
 
@@ -107,6 +113,10 @@ def resolve(args: argparse.Namespace, parser: argparse.ArgumentParser) -> PeerOp
     peers = tuple(dict.fromkeys(args.peers))
     if not peers and not args.url:
         parser.error("nobody to compare with: name engines with --peers, or servers with --url")
+    for name in ("model_name", "api_key_env") if not args.url else ():
+        if getattr(args, name):
+            option = "--" + name.replace("_", "-")
+            parser.error(f"{option} only applies with --url, not to servers that are started")
     for target in args.url:
         if target.name in (OURS, *peers):
             parser.error(f"--url: {target.name} is started here; give that server another name")

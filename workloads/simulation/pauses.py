@@ -18,9 +18,11 @@ _SAME_MOMENT_S = 0.01
 
 def with_pauses(trace: BlockTrace, longest_s: float) -> BlockTrace:
     """The trace with its recorded pauses, each of at most ``longest_s`` seconds, in the new order
-    of its calls. Raises TraceError where no pauses were recorded."""
-    if any(call.pause_s is None or call.session is None for call in trace.calls):
-        raise TraceError("the trace has calls without a session and a recorded pause before them")
+    of its calls; none where a call lacks it. Raises TraceError where no pauses were recorded."""
+    if all(call.pause_s is None for call in trace.calls) or any(
+        call.session is None for call in trace.calls
+    ):
+        raise TraceError("the trace has no sessions with recorded pauses between their calls")
     last: dict[str, BlockCall] = {}  # by session, in the new times
     moved: dict[str, list[tuple[float, float]]] = {}  # by group, a reply's end before and now
     calls = []
