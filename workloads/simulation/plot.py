@@ -89,7 +89,9 @@ def draw_sizes(
     panels[0].set_ylabel("cached / prompt tokens")
     panels[0].set_ylim(0.0, 1.0)
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0))
-    panels[1].set_title("Mean time of a session, from its first request to its last answer", fontsize=11)
+    panels[1].set_title(
+        "Mean time of a session, from its first request to its last answer", fontsize=11
+    )
     panels[1].set_ylabel("simulated seconds")
     panels[1].set_ylim(bottom=0.0)
     panels[0].legend(frameon=False, fontsize=9)
