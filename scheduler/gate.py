@@ -16,8 +16,9 @@ requests have gone past the first of them as may pass a waiting one: nobody wait
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from radix_engine.cache import TOKEN_BYTES
 from scheduler.budget import Limits
@@ -29,6 +30,15 @@ from scheduler.sessions import Session, Sessions
 _TURNS_AHEAD = 2.0
 # Of the memory; the rest is for answers, and for sessions that have ended, which leave it late.
 _FOR_CONTEXTS = 0.8
+
+
+class _UnderWay(NamedTuple):
+    """The sessions under way, their ``heads``, and with ``auto`` the ``tokens`` of all their
+    contexts, in some turns' time; what they share counts once."""
+
+    sessions: Mapping[object, Session]
+    heads: frozenset[bytes] = frozenset()
+    tokens: float = 0.0
 
 
 class Gate:
@@ -45,8 +55,7 @@ class Gate:
         self._max_passed_by = limits.max_passed_by
         self._sessions = Sessions()
         self._held: dict[int, Request] = {}
-        self._counts: dict[str | None, int] = {}  # of them, by tenant
-        self._lines: dict[str | None, deque[Request]] = {}
+        self._lines: dict[str | None, OrderedDict[int, Request]] = {}  # no line is empty
         self._passed: dict[str | None, int] = {}  # by how many the first of each line was passed
         self._now = 0.0
 
@@ -61,7 +70,7 @@ class Gate:
 
     def num_of(self, tenant: str | None) -> int:
         """A tenant's requests that are held. Any thread."""
-        return self._counts.get(tenant, 0)
+        return len(self._lines.get(tenant, ()))
 
     def arrives(self, request: Request, now: float) -> list[Request]:
         """A request has come; those that are to be queued now: itself, unless it is held until
@@ -73,8 +82,7 @@ class Gate:
         if session is None:
             tenant = request.namespace.tenant
             self._held[request.request_id] = request
-            self._counts[tenant] = self._counts.get(tenant, 0) + 1
-            self._lines.setdefault(tenant, deque()).append(request)
+            self._lines.setdefault(tenant, OrderedDict())[request.request_id] = request
             self._passed.setdefault(tenant, 0)
             return []
         before: list[Request] = []
@@ -86,8 +94,9 @@ class Gate:
         return [*before, request]
 
     def let_in(self, now: float, *, idle: bool) -> Iterator[Request]:
-        """Those held that need not wait any longer; ``idle``: nothing else is to do. Cost: O(the
-        sessions under way) for each, and for each line."""
+        """Those held that need not wait any longer; ``idle``: nothing else is to do. Costs, once
+        and again for each: O(the sessions under way), times the heads that they have with ``auto``;
+        O(its prompt + those sessions) for the first of each line, while there is room."""
         self._now = now
         while self._held and (request := self._next(now, idle=idle)) is not None:
             idle = False
@@ -101,71 +110,70 @@ class Gate:
         return self._let_go(request)
 
     def _next(self, now: float, *, idle: bool) -> Request | None:
-        self._drop_ended()
+        if idle:
+            return self._take(next(iter(self._lines)), now)
+        under_way = self._under_way(now)
         for tenant, line in self._lines.items():
+            first = _first(line)
             # Another request may have begun its session since.
-            if idle or self._sessions.find(line[0]) or self._has_room(line[0], now):
+            if self._sessions.find(first) or self._has_room(first, under_way):
                 return self._take(tenant, now)
         return None
 
     def _due(self) -> list[str | None]:
         """The lines whose first may not be passed any more."""
-        self._drop_ended()
-        return [t for t, passed in self._passed.items() if passed >= self._max_passed_by]
+        return [t for t in self._lines if self._passed[t] >= self._max_passed_by]
 
     def _let_go(self, request: Request) -> bool:
         """The request is held no longer; whether it was."""
         if self._held.pop(request.request_id, None) is None:
             return False
         tenant = request.namespace.tenant
-        self._counts[tenant] -= 1
-        if not self._counts[tenant]:
-            del self._counts[tenant]
+        line = self._lines[tenant]
+        if _first(line) is request:
+            self._passed[tenant] = 0
+        del line[request.request_id]
+        if not line:
+            del self._lines[tenant], self._passed[tenant]
         return True
-
-    def _drop_ended(self) -> None:
-        """The first of each line is held; a line without any is none."""
-        for tenant, line in list(self._lines.items()):
-            while line and line[0].request_id not in self._held:
-                line.popleft()
-                self._passed[tenant] = 0
-            if not line:
-                del self._lines[tenant], self._passed[tenant]
 
     def _take(self, tenant: str | None, now: float) -> Request:
         """The first of a line, whose session is under way from now on."""
-        line = self._lines.pop(tenant)
-        request = line.popleft()
+        request = _first(self._lines[tenant])
         self._let_go(request)
-        del self._passed[tenant]
-        if line:  # the others' turns come first
-            self._lines[tenant] = line
-            self._passed[tenant] = 0
+        if tenant in self._lines:  # the others' turns come first
+            self._lines[tenant] = self._lines.pop(tenant)
         session = self._sessions.find(request) or self._begin(request)
         self._sessions.note(session, request, now)
         return request
 
-    def _has_room(self, request: Request, now: float) -> bool:
+    def _under_way(self, now: float) -> _UnderWay:
         active = self._sessions.active(now)
-        if self._limit is not None and self._limit != "auto":
-            return len(active) < self._limit
-        cache = self._cache
-        room = _FOR_CONTEXTS * cache.pool.num_blocks * cache.block_size
-        cached = self._cached(request)
-        growth = _TURNS_AHEAD * (self._sessions.growth or 0.0)
+        if self._limit != "auto":
+            return _UnderWay(active)
+        heads = frozenset(session.head for session in active.values())
+        shared = sum(_tokens(head) for head in heads if not _has_owner(head, active))
+        growth = self._growth
         own = sum(session.own + growth for session in active.values())
-        new = request.num_prompt_tokens - cached + growth
-        heads = {session.head for session in active.values()} | {_head(request, cached)}
-        return own + new + sum(map(_tokens, self._without_owner(heads, active))) <= room
+        return _UnderWay(active, heads, own + shared)
 
-    def _without_owner(
-        self, heads: set[bytes], active: Mapping[object, Session]
-    ) -> Iterator[bytes]:
-        """Those that no session under way counts among its own tokens."""
-        for head in heads:
-            owners = (s for s in active.values() if len(s.head) < len(head))
-            if not any(session.run.startswith(head) for session in owners):
-                yield head
+    def _has_room(self, request: Request, under_way: _UnderWay) -> bool:
+        if self._limit is not None and self._limit != "auto":
+            return len(under_way.sessions) < self._limit
+        cache = self._cache
+        room = _FOR_CONTEXTS * cache.pool.num_blocks * cache.block_size - under_way.tokens
+        if room <= 0:
+            return False  # without a look-up
+        cached = self._cached(request)
+        head = _head(request, cached)
+        is_counted = head in under_way.heads or _has_owner(head, under_way.sessions)
+        new = request.num_prompt_tokens - (cached if is_counted else 0)
+        return new + self._growth <= room
+
+    @property
+    def _growth(self) -> float:
+        """Tokens by which a context is expected to grow."""
+        return _TURNS_AHEAD * (self._sessions.growth or 0.0)
 
     def _begin(self, request: Request) -> Session:
         session = self._sessions.begin(request)
@@ -178,6 +186,16 @@ class Gate:
         match = self._cache.match(request.run, request.namespace, request.mode, rows=False)
         found: int = match.num_tokens
         return found
+
+
+def _first(line: OrderedDict[int, Request]) -> Request:
+    return next(iter(line.values()))
+
+
+def _has_owner(head: bytes, sessions: Mapping[object, Session]) -> bool:
+    """Whether a session counts this head among its own tokens."""
+    owners = (each for each in sessions.values() if len(each.head) < len(head))
+    return any(session.run.startswith(head) for session in owners)
 
 
 def _head(request: Request, tokens: int) -> bytes:

@@ -146,9 +146,10 @@ class Lifecycle:
         if before is State.BRANCH:
             self._parents.pop(request.request_id).branches.remove(request)
             return True
+        was_held = self._gate.ended(request)
         if before is State.PARKED:
             del self.parked[request.request_id]
-        elif not self._gate.ended(request):
+        elif not was_held:
             self.waiting.ended(request)
         if before is State.RUNNING:
             self._preempt_all(self.running.let_go(request))

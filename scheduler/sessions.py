@@ -29,10 +29,22 @@ class Session:
     began, which are others' too: its ``head``. ``run``: its last prompt, and ``begin``: that but
     for its end. ``requests``: of it that have not ended; the last one ended at ``ended_s``."""
 
-    __slots__ = ("begin", "ended_s", "head", "key", "prompt", "requests", "run", "shared", "tokens")
+    __slots__ = (
+        "begin",
+        "ended_s",
+        "head",
+        "key",
+        "namespace",
+        "prompt",
+        "requests",
+        "run",
+        "shared",
+        "tokens",
+    )
 
     def __init__(self, key: object, request: Request) -> None:
         self.key = key
+        self.namespace = request.namespace
         self.requests = 0
         self.tokens = self.prompt = request.num_prompt_tokens
         self.shared = 0
@@ -131,5 +143,6 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         del self._known[session.key]
         self._active.pop(session.key, None)
-        for nameless in self._nameless.values():
-            nameless.pop(session.key, None)
+        nameless = self._nameless.get(session.namespace, {})
+        if nameless.pop(session.key, None) is not None and not nameless:
+            del self._nameless[session.namespace]  # clients name them, as many as they like

@@ -127,6 +127,28 @@ def test_what_a_later_call_has_left_behind_leaves_first() -> None:
     assert reach(cache, again) == 16
 
 
+@pytest.mark.parametrize(("one_in", "stored"), [(1, [8, 16, 16]), (4, [16, 16, 8])])
+def test_where_what_was_left_behind_is_asked_for_again_it_does_not(
+    one_in: int, stored: list[int]
+) -> None:
+    clock = Clock()
+    cache = make_cache(2000, SIZE, clock=clock, eviction="agent")
+    for seed in range(100, 148):  # each is told anew, and some then go on as they were at first
+        anew = [*ids(16, seed)[:8], *ids(8, -seed)]
+        for told in (ids(16, seed), anew, *([ids(16, seed)] if seed % one_in == 0 else [])):
+            clock.now += 1.0
+            serve(cache, told)
+    cache.evict(2000)
+    for seed in (1, 2, 3):
+        clock.now += 1.0
+        serve(cache, ids(16, seed))
+    clock.now += 1.0
+    serve(cache, [*ids(16, 3)[:8], *ids(8, 9)])
+    clock.now += 50.0  # longer than any took to come back, so that all are worth little
+    assert cache.evict(4) == 4  # of the answer told anew, too
+    assert [reach(cache, ids(16, seed)) for seed in (1, 2, 3)] == stored
+
+
 def test_a_head_that_many_share_stays_while_it_is_used_though_their_tails_go() -> None:
     clock = Clock()
     cache = make_cache(40, SIZE, clock=clock, eviction="agent")

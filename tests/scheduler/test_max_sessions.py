@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radix_engine.cache import Namespace
-from scheduler import Limits, QueueFull, Request, State
+from radix_engine.cache import Namespace, PrefixCache
+from scheduler import Limits, QueueFull, Request, Scheduler, State
+from scheduler.sessions import Sessions
 from tests.cache.trees import ids
 from tests.checking_model import Bench, answer_alone_of, answer_of
 
@@ -136,6 +137,44 @@ def test_one_that_was_aborted_behind_the_first_is_not_let_in_with_it() -> None:
     bench.step()
     assert held(bench) == []
     assert (first.admitted_s, gone.admitted_s) == (0.0, None)
+
+
+def test_those_aborted_behind_the_first_are_not_kept() -> None:
+    bench = bench_of(100, 1)
+    bench.submit(ids(8, 1), 90, session="a")
+    bench.step()
+    first = bench.submit(ids(8, 2), 1, session="b")
+    for number in range(20):
+        bench.scheduler.abort(bench.submit(ids(8, 3), 1, session=str(number)))
+    gate = bench.scheduler._gate
+    assert [list(line.values()) for line in gate._lines.values()] == [[first]]
+    assert gate.num_of(None) == len(gate) == 1
+
+
+def test_a_session_is_over_when_its_request_ends_undecided_and_without_blocks() -> None:
+    scheduler = Scheduler(PrefixCache(4, SIZE), Limits(64, max_sessions=2))
+    parked, other = (Request(n, ids(9, n), 3, session=str(n)) for n in (1, 2))
+    scheduler.submit(parked)
+    scheduler.submit(other)
+    for _ in range(2):  # there is room for one at a time
+        scheduler.commit(scheduler.plan(), [None])
+    assert parked.state is State.PARKED
+    scheduler.abort(parked)
+    scheduler.abort(other)
+    sessions = scheduler._gate._sessions
+    assert [session.requests for session in sessions._known.values()] == [0, 0]
+    assert sessions._of == {}
+    assert sessions.active(1000.0) == {}
+
+
+def test_namespaces_whose_sessions_are_forgotten_are_forgotten() -> None:
+    sessions = Sessions()
+    for number in range(1030):  # of which 1024 are remembered
+        request = Request(number, [7, 8], 1, namespace=Namespace(salt=f"s{number}"))
+        sessions.note(sessions.begin(request), request, 0.0)
+    assert len(sessions._nameless) == len(sessions._known) == 1024
+    assert Namespace(salt="s5") not in sessions._nameless
+    assert Namespace(salt="s6") in sessions._nameless
 
 
 def test_tenants_take_turns_at_the_gate() -> None:

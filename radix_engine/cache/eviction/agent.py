@@ -22,6 +22,7 @@ from sortedcontainers import SortedList
 from radix_engine.cache.eviction.by_worth import Interval, Item, LeavesByWorth
 from radix_engine.cache.eviction.calls import Call, Calls
 from radix_engine.cache.eviction.guard import Guard, GuardConfig
+from radix_engine.cache.eviction.left_behind import LeftBehind, LeftBehindConfig
 from radix_engine.cache.eviction.returns import Returns, ReturnsConfig
 from radix_engine.cache.lease import Lease
 from radix_engine.cache.node import Node
@@ -66,6 +67,7 @@ class AgentLeaves:
         self._returns = Returns(returns or ReturnsConfig())
         self._calls = Calls(self._returns, self._config.most_calls)
         self._guard = Guard(guard or GuardConfig())
+        self._left_behind = LeftBehind(LeftBehindConfig())
         # Per class those that no call has continued, then those that one has; and the unknown.
         self._unknown = 2 * self._returns.classes
         self._leaves = LeavesByWorth(self._unknown + 1)
@@ -82,6 +84,9 @@ class AgentLeaves:
         if self._returns.due():
             self._calls.rebuild(now)
         before = self._continued(seen, reach)
+        went_on = before is not None and self._calls.waits(before)
+        if self._left_behind.called(went_on=went_on):
+            self._leaves.expire()
         if before is None:
             call = Call(now, None, 0)
             _share(seen)
@@ -172,12 +177,15 @@ class AgentLeaves:
         if self._calls.waits(before):
             self._calls.came_back(before, now)
         elif parted is not None and reach > parted:
+            self._left_behind.used()
             node = seen  # the first one to go on had parted from what goes on here
             while node.end > parted and node.parent is not None:
                 node = node.parent
             _share(node)
         if parted is None:
             before.parted_at = reach
+            if reach < before.length:
+                self._left_behind.left()
         if not before.is_continued:
             before.is_continued = True
             self._again(before, now)
@@ -234,7 +242,8 @@ class AgentLeaves:
             return _UNKNOWN_WORTH
         if group < classes:
             return returns.rows[group][returns.bin(age)]
-        return returns.rows[group - classes][returns.bin(age)] * self._guard.factor
+        factor = 1.0 if self._left_behind.is_used else self._guard.factor
+        return returns.rows[group - classes][returns.bin(age)] * factor
 
 
 def _share(node: Node) -> None:
