@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from radix_engine.cache import TOKEN_BYTES
+from radix_engine.cache import TOKEN_BYTES, Namespace
 from scheduler.budget import Limits
 from scheduler.holding import Cache
 from scheduler.request import Request
@@ -32,12 +32,15 @@ _TURNS_AHEAD = 2.0
 _FOR_CONTEXTS = 0.8
 
 
+_Head = tuple[Namespace, bytes]  # the first tokens of prompts, and where they are stored
+
+
 class _UnderWay(NamedTuple):
     """The sessions under way, their ``heads``, and with ``auto`` the ``tokens`` of all their
-    contexts, in some turns' time; what they share counts once."""
+    contexts, in some turns' time; what those of a namespace share counts once."""
 
     sessions: Mapping[object, Session]
-    heads: frozenset[bytes] = frozenset()
+    heads: frozenset[_Head] = frozenset()
     tokens: float = 0.0
 
 
@@ -151,7 +154,7 @@ class Gate:
         active = self._sessions.active(now)
         if self._limit != "auto":
             return _UnderWay(active)
-        heads = frozenset(session.head for session in active.values())
+        heads = frozenset((each.namespace, each.head) for each in active.values())
         shared = sum(_tokens(head) for head in heads if not _has_owner(head, active))
         growth = self._growth
         own = sum(session.own + growth for session in active.values())
@@ -165,7 +168,7 @@ class Gate:
         if room <= 0:
             return False  # without a look-up
         cached = self._cached(request)
-        head = _head(request, cached)
+        head = request.namespace, _begin_of(request, cached)
         is_counted = head in under_way.heads or _has_owner(head, under_way.sessions)
         new = request.num_prompt_tokens - (cached if is_counted else 0)
         return new + self._growth <= room
@@ -178,7 +181,7 @@ class Gate:
     def _begin(self, request: Request) -> Session:
         session = self._sessions.begin(request)
         session.shared = self._cached(request)
-        session.head = _head(request, session.shared)
+        session.head = _begin_of(request, session.shared)
         return session
 
     def _cached(self, request: Request) -> int:
@@ -192,16 +195,17 @@ def _first(line: OrderedDict[int, Request]) -> Request:
     return next(iter(line.values()))
 
 
-def _has_owner(head: bytes, sessions: Mapping[object, Session]) -> bool:
+def _has_owner(head: _Head, sessions: Mapping[object, Session]) -> bool:
     """Whether a session counts this head among its own tokens."""
-    owners = (each for each in sessions.values() if len(each.head) < len(head))
-    return any(session.run.startswith(head) for session in owners)
+    space, run = head
+    owners = (each for each in sessions.values() if len(each.head) < len(run))
+    return any(each.run.startswith(run) and each.namespace == space for each in owners)
 
 
-def _head(request: Request, tokens: int) -> bytes:
+def _begin_of(request: Request, tokens: int) -> bytes:
     """The first tokens of a prompt."""
     return request.run[: tokens * TOKEN_BYTES]
 
 
-def _tokens(head: bytes) -> int:
-    return len(head) // TOKEN_BYTES
+def _tokens(head: _Head) -> int:
+    return len(head[1]) // TOKEN_BYTES

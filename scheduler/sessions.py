@@ -17,6 +17,7 @@ from scheduler.request import Request
 _MOST = 1024
 # A prompt ends with what calls for an answer, which the next one may write otherwise.
 _LOOSE_END = 8 * TOKEN_BYTES
+_LAST = 8 * TOKEN_BYTES
 # A session is waited for twice as long as nine in ten of the last pauses took.
 _PAUSES, _LONG_PAUSE, _TIMES = 64, 0.9, 2.0
 _FIRST_PATIENCE_S, _MOST_PATIENCE_S = 30.0, 300.0
@@ -60,7 +61,7 @@ class Session:
 
 class Sessions:
     """The sessions of a scheduler. Costs: constant for a request with a session's name; else O(the
-    sessions without one), some 0.2 us each."""
+    sessions without one), some 0.3 us each, and comparing prompts where the ends agree."""
 
     def __init__(self) -> None:
         self._known: dict[object, Session] = {}  # the one used last is last
@@ -75,11 +76,14 @@ class Sessions:
         """The session that a request goes on with, if it is known."""
         if request.session is not None:
             return self._known.get((request.namespace, request.session))
-        best: Session | None = None
+        run, best, longest = request.run, None, 0
         for session in self._nameless.get(request.namespace, {}).values():
             begin = session.begin
-            if request.run.startswith(begin) and (best is None or len(begin) > len(best.begin)):
-                best = session
+            if len(begin) <= longest:
+                continue
+            # What all sessions begin with may be long; at its end hardly two are the same.
+            if run.endswith(begin[-_LAST:], 0, len(begin)) and run.startswith(begin):
+                best, longest = session, len(begin)
         return best
 
     def begin(self, request: Request) -> Session:

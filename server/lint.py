@@ -14,6 +14,7 @@ from radix_engine.model.source import resolve_model
 from server.lint_replay import Replayed, replay
 from server.lint_requests import LintRequest, WrongLine, read_requests
 from server.near_miss import Group, finding_body, how_to_mend
+from server.one_line_parser import OneLineParser
 from server.text import TextCodec
 
 CLEAN, FOUND, WRONG = 0, 1, 2
@@ -76,8 +77,9 @@ def as_json(done: Replayed, wrong: Sequence[WrongLine]) -> dict[str, Any]:
 
 def as_text(name: str, done: Replayed) -> str:
     """The result for people."""
+    requests = "1 request" if done.requests == 1 else f"{done.requests:,} requests"
     lines = [
-        f"{name}: {done.requests:,} requests, {done.prompt_tokens:,} prompt tokens",
+        f"{name}: {requests}, {done.prompt_tokens:,} prompt tokens",
         f"  hit rate  {done.hit_rate:.1%} ({done.cached_tokens:,} tokens from the cache)",
     ]
     if not done.groups:
@@ -103,7 +105,7 @@ def _about(group: Group, lines: Sequence[int]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m server lint",
         description="Replay requests through a prefix cache, without a model, and tell at which "
         "places they keep missing it. Exit status: 0 none, 1 some, 2 something is wrong.",

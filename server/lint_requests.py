@@ -90,8 +90,9 @@ def _read(number: int, line: str, context: Context) -> LintRequest | WrongLine:
 def _body(line: str) -> tuple[Mapping[str, Any], Endpoint]:
     try:
         sent = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at character {error.pos + 1}"
+        raise ValueError(f"it is not JSON: {where}") from None
     if not isinstance(sent, dict):
         raise ValueError("it is not a JSON object; a line is one request's body")
     inner: Any = sent.get("body") or sent.get("params")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from server.one_line_parser import OneLineParser
 from workloads import bench_startup
 from workloads.agents import arguments as agent_arguments
 from workloads.agents import options as agent_options
@@ -18,7 +19,7 @@ from workloads.generators import command as generator
 from workloads.gpu import check, offline
 from workloads.http import bench_text
 from workloads.http import path_bench as bench_http
-from workloads.own_server import ending_on_signals
+from workloads.own_server import Stopped, ending_on_signals
 from workloads.peers import options as peer_options
 from workloads.peers.bench import bench_peers
 from workloads.results import folder_problem
@@ -35,8 +36,9 @@ from workloads.tree import bench as bench_tree
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns its exit status (130 after Ctrl-C)."""
-    parser = argparse.ArgumentParser(
+    """Run one command; returns its exit status (130 after Ctrl-C,
+    143 after SIGTERM)."""
+    parser: argparse.ArgumentParser = OneLineParser(
         prog="python -m workloads",
         description="Workloads for the server: benchmarks that replay sessions over HTTP, of the "
         "prefix tree and the scheduler by themselves, and a simulator of both.",
@@ -62,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     experiment_parser = experimenter.add_parser(commands)
     args = parser.parse_args(arguments)
     if args.command == kv_size.NAME:
-        return kv_size.kv_size(args.config, args.dtype, args.tokens, args.block_size)
+        return kv_size.kv_size(args.config, args.dtype, args.tokens, args.memory, args.block_size)
     is_file = args.command in (measure_steps.NAME, generator.NAME)
     folder = args.output.parent if is_file else args.output
     if problem := folder_problem(folder):
@@ -107,11 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
                 return experimenter.experiment(args, experiment_parser)
             command = bench_startup.startup_command(args.model)
             return bench_startup.bench_startup(args.output, command)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stop:
         kept = getattr(args, "resume", None) is not None
         told = "--resume goes on from what was answered" if kept else "nothing was written"
         print(f"\nstopped; {told}", file=sys.stderr)
-        return 130
+        return int(stop.code or 0) if isinstance(stop, Stopped) else 130
 
 
 if __name__ == "__main__":

@@ -59,8 +59,9 @@ class OutlineWalk:
 
     def advance(self, seconds: float) -> Outline | None:
         """Go on for about so long; what was found, if that was all. A slice takes longer than that
-        by some tens of microseconds at most, the first one by what 32 evictions take. Not to be
-        called while the cache is changed."""
+        by some tens of microseconds, the first one by what 32 evictions take; and by 2 ms at most
+        where tens of thousands of nodes hang on one, and ``limit`` is as large. Not to be called
+        while the cache is changed."""
         if self._root is not self._cache.root:
             self._begin()
             seconds = float("inf")
@@ -212,7 +213,9 @@ class OutlineWalk:
         self._looks -= most
         found = list(islice(reversed(node.children.values()), most))
         if most < children:
-            self._folds[place] = Fold(children - most, is_whole=False)
+            # Of namespaces that nobody has looked at, who knows whether they may be told of?
+            is_all = self._scope.tells is None or all(each.namespace is None for each in found)
+            self._folds[place] = Fold(children - most if is_all else 0, is_whole=False)
             self._looked_at[place] = set(found)
         for start in range(0, most, _CHUNK):
             self._new.append((place, node, found[start : start + _CHUNK]))
@@ -220,7 +223,7 @@ class OutlineWalk:
     def _no_longer_folded(self, node: Node, parent: int) -> None:
         """A child is about to be shown that nobody may have looked at."""
         looked_at, fold = self._looked_at.get(parent), self._folds.get(parent)
-        if looked_at is not None and fold is not None and node not in looked_at:
+        if looked_at is not None and fold and fold.nodes and node not in looked_at:
             fold.nodes -= 1
             if not fold.nodes:
                 del self._folds[parent]

@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 
+from server.one_line_parser import OneLineParser
+
 COMMANDS = ("explain", "tree")
 
 _URL = "http://127.0.0.1:8000"
@@ -32,11 +34,15 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
                 _tree(client, options)
             else:
                 _explain(client, options)
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL):
+        return _failed(f"--url: {options.url!r} is no address such as {_URL}")
     except httpx.TransportError as error:
         return _failed(f"{options.url} does not answer: {error}. Is a server running there? --url")
     except httpx.HTTPStatusError as error:
         return _failed(_message(error.response))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        return _failed(f"--file: {options.file} cannot be read: {error.strerror}")
+    except ValueError as error:
         return _failed(str(error))
     return 0
 
@@ -132,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--url", default=_URL, help=f"the server's address (default: {_URL})")
     common.add_argument("--key", help="an operator's key (default: OPERATOR_KEY)")
-    parser = argparse.ArgumentParser(prog="python -m server")
+    parser: argparse.ArgumentParser = OneLineParser(prog="python -m server")
     commands = parser.add_subparsers(dest="command", required=True)
     explain = commands.add_parser(
         "explain", parents=[common], help="why no more of a prompt is cached"

@@ -103,20 +103,25 @@ def _invalid(problem: ErrorDetails, model: type[BaseModel]) -> ApiError:
     path = problem["loc"]
     name = _path(path)
     kind = problem["type"]
+    inside = any(isinstance(part, int) for part in path)
     if kind == "missing":
         message, code = f"{name} is required.", "missing_required_parameter"
     elif kind == "value_error":
         # Our own validators know the exact place inside the field and say it themselves.
         message, code = str(problem["ctx"]["error"]), "invalid_value"
+        if inside and not message.startswith(name):
+            message = f"{name}: {message}"
+    elif kind in ("too_short", "too_long"):
+        rule = problem["msg"].partition(" ")[2].replace(" after validation", "")
+        message, code = f"{name} {rule}.", "invalid_value"
     else:
         shown = _shown(problem["input"])
-        rule = problem["msg"].removeprefix("Input ")
+        rule = problem["msg"].removeprefix("Input ").removeprefix("String ")
         message, code = f"{name} {rule}, but {shown} was sent.", "invalid_value"
         if kind.endswith("_type"):
             code = "invalid_type"
     field = model.model_fields.get(str(path[0])) if path else None
     # Of a part of a list's item it would say what the list is, which was not the problem.
-    inside = any(isinstance(part, int) for part in path)
     is_of_item = inside and (kind == "value_error" or isinstance(path[-1], str))
     if field is not None and field.description and not is_of_item:
         message += f" Expected: {field.description}"

@@ -173,6 +173,7 @@ def install_handlers(
         assert isinstance(error, RequestValidationError)
         problem = error.errors()[0]
         name, rule = str(problem["loc"][-1]), str(problem["msg"]).removeprefix("Input ")
+        rule = rule.partition(", unable")[0]
         message = f"{name} {rule}, but {str(problem['input'])[:60]!r} was sent."
         told = ApiError(400, message, param=name, code="invalid_value")
         return form_of(request.url.path)(told, None)
@@ -184,5 +185,7 @@ def install_handlers(
 
 def _no_path(path: str, paths: Collection[str]) -> str:
     near = get_close_matches(path[:_SHOWN], paths, n=1, cutoff=_ALIKE)
+    if path == "/":  # of somebody with a browser
+        near = ["/debug"]
     meant = f" Did you mean {near[0]}?" if near else ""
     return f"There is no {path[:_SHOWN]} here.{meant} GET /openapi.json lists all that there is."

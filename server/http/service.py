@@ -69,6 +69,7 @@ class Service:
         self._submissions: set[Submission] = set()
         self._text = TextThreads()
         self._blocking = ThreadPoolExecutor(_ENGINE_THREADS, thread_name_prefix="engine-call")
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="engine-look")
 
     def check_open(self) -> None:
         """Raise ApiError 503 if no new request can be answered."""
@@ -112,9 +113,17 @@ class Service:
 
         Raises ApiError 503 if the engine has ended, or ends meanwhile.
         """
+        return await self._on(self._blocking, work)
+
+    async def over_steps(self, work: Callable[[], Result]) -> Result:
+        """The same of work that waits for many steps, as a look at the tree does: one at a time, on
+        a thread of its own, so that nobody who waits for one step waits for these."""
+        return await self._on(self._looking, work)
+
+    async def _on(self, threads: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
         self.check_open()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._blocking, work)
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
         except RuntimeError:
             self.check_open()  # it ended meanwhile
             raise
@@ -127,4 +136,5 @@ class Service:
         """Let the threads end once they are idle."""
         self._text.close()
         self.near_misses.close()
-        self._blocking.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._blocking, self._looking):
+            threads.shutdown(wait=False, cancel_futures=True)

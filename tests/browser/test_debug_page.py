@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -204,6 +205,16 @@ def test_a_recent_requests_life_and_reason_are_a_click_away(watched: Watched) ->
     life.get_by_role("button", name="Explain").click()
     expect(page.locator("#explanation .verdict")).to_contain_text("leaves what is stored")
     expect(page.locator("#explanation mark.prompt")).to_contain_text("airport")
+
+
+def test_a_refused_request_says_why(watched: Watched) -> None:
+    page = live(watched)
+    body = {"prompt": "Hello", "n": -1}
+    told = httpx.post(f"{watched.url}/v1/completions", json=body)
+    assert told.status_code == 400
+    first = page.locator("#requests tbody tr").first
+    expect(first.locator(".badge.failed")).to_have_text("400", timeout=10_000)
+    expect(first).to_contain_text("n should be greater than or equal to 1")
 
 
 def test_the_theme_follows_the_system_and_the_switch(watched: Watched) -> None:

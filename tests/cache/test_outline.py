@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from radix_engine.cache import (
     DEFAULT,
     RULES,
+    Fold,
     Namespace,
     PrefixCache,
     RetentionRefused,
@@ -116,6 +117,23 @@ def test_only_the_namespaces_that_are_asked_for_are_shown_or_counted() -> None:
     assert seen.folds == {}
     cut = outline(cache, Scope(1, tells=lambda space: space.tenant == "one"))
     assert cut.folds[0].tokens == 8
+
+
+def test_namespaces_that_nobody_looked_at_are_not_counted_as_those_asked_for() -> None:
+    cache = make_cache(1100, 4)
+    for number in range(1100):  # one of them, the first, is looked at last: 1000 looks are made
+        space = Namespace(tenant="other" if number else "one", salt=str(number))
+        lease = cache.lease(cache.match(pack(ids(5, 1)), space))
+        cache.publish(lease, pack(ids(4, 1)), take(cache, 1))
+        cache.release(lease)
+    for victims in (0, 32):  # the first is evicted first, and shown therefore
+        scope = Scope(50, tells=lambda space: space.tenant == "one", victims=victims)
+        seen = outline(cache, scope)
+        assert seen.folds == {0: Fold(nodes=0, is_whole=False)}
+        assert len(seen.nodes) == (3 if victims else 1)
+    everything = outline(cache, Scope(50))
+    shown = sum(node.parent == 0 for node in everything.nodes)
+    assert everything.folds[0].nodes + shown == 1100
 
 
 def test_depth_counts_edges_and_folds_what_is_deeper() -> None:

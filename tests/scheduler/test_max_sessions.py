@@ -60,6 +60,25 @@ def test_what_sessions_share_counts_once() -> None:
     assert [request.cached_tokens for request in requests] == [20] * 5
 
 
+def test_what_is_the_same_in_two_namespaces_counts_in_each_as_it_is_stored_in_each() -> None:
+    bench = bench_of(40, "auto")  # 160 tokens, 128 of them for contexts
+    head = ids(40, 1)
+    spaces = [Namespace(tenant=name) for name in "abc"]
+    for space in spaces:
+        bench.submit([*head, 99], 1, session="before", namespace=space)
+        bench.run()
+    bench.now = 1000.0  # those sessions are over
+    requests = [
+        bench.submit([*head, *ids(12, n)], 2, session="now", namespace=space)
+        for n, space in enumerate(spaces)
+    ]
+    bench.step()
+    # Two have 2 x (40 + 12); a third would make 156.
+    assert held(bench) == requests[2:]
+    bench.run()
+    assert [request.cached_tokens for request in requests] == [40] * 3
+
+
 def test_a_session_that_is_under_way_goes_on_and_passes_those_held() -> None:
     bench = bench_of(15, "auto")
     first = bench.submit(ids(20, 1), 3, session="a")

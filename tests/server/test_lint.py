@@ -99,7 +99,8 @@ def test_wrong_lines_are_named_and_the_rest_is_looked_at(run: Any) -> None:
     assert status == WRONG
     assert told["requests"] == 2
     assert [each["line"] for each in told["errors"]] == [2, 3, 4, 5]
-    for line, words in ((2, "not JSON"), (3, "messages"), (4, "neither"), (5, "JSON object")):
+    told_of = ("not JSON: Expecting value at character 1", "messages", "neither", "JSON object")
+    for line, words in enumerate(told_of, 2):
         (said,) = [each for each in errors.splitlines() if f"line {line}:" in each]
         assert words in said
         assert "requests.jsonl" in said

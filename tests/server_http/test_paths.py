@@ -11,7 +11,7 @@ from tests.server_http.running import Running
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("/", None),
+        ("/", "/debug"),
         ("/docs", None),
         ("/v1/responses", None),
         ("/v1/complete", "/v1/completions"),

@@ -82,7 +82,8 @@ def test_the_arithmetic_is_printed_line_by_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_31_8B))
-    assert main(["kv-size", str(tmp_path), "--tokens", "131072"]) == 0
+    asked = ["--tokens", "131072", "--memory", "40GiB"]
+    assert main(["kv-size", str(tmp_path), *asked]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         "layers 32",
@@ -93,9 +94,13 @@ def test_the_arithmetic_is_printed_line_by_line(
         "a token = 131,072 bytes = 128 KiB",
         "a block of 16 tokens: 2 MiB",
         "131,072 tokens: 8,192 blocks, 16 GiB",
+        "40 GiB: 20,480 blocks, 327,680 tokens",
     ]
     assert main(["kv-size", str(tmp_path / "config.json"), "--dtype", "fp8"]) == 0
     assert "65,536 bytes = 64 KiB" in capsys.readouterr().out
+    # A block takes 2 MiB; what is left of the memory holds none.
+    assert main(["kv-size", str(tmp_path), "--memory", "5MiB"]) == 0
+    assert "5 MiB: 2 blocks, 32 tokens" in capsys.readouterr().out
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,7 @@ def test_a_trace_of_blocks_keeps_its_sessions_and_pauses() -> None:
             call("b", 6.0, [3], reply_tokens=10),
             call("a", 17.0, [1, 2, 4, 5], reply_tokens=64),
             call(None, 20.0, [6]),
+            call(None, 21.0, [7], reply_tokens=0),  # recorded: only the token that ended it
         ),
     )
     made = block_load(trace, sessions=None, max_turns=None, concurrency=None, reply_tokens=320)
@@ -98,7 +99,8 @@ def test_a_trace_of_blocks_keeps_its_sessions_and_pauses() -> None:
     own = [first.prompt[2], again.prompt[4], *first.reply, *again.reply]
     assert len(set(own)) == len(own)
     assert all(each < 0 for each in own)
-    assert [len(r.reply) for r in load.requests()] == [3, 2, 1, 6]  # one, and 130, 64, 10, 320 / 64
+    # One, and 130, 64, 10, 320 and 0 / 64.
+    assert [len(r.reply) for r in load.requests()] == [3, 2, 1, 6, 1]
     assert load.sessions[2][0].delay_s == 20.0
 
 

@@ -51,7 +51,7 @@ def block_load(
 
     def request(calls: Sequence[BlockCall], turn: int) -> LoadRequest:
         call = calls[turn]
-        tokens = call.reply_tokens or reply_tokens
+        tokens = reply_tokens if call.reply_tokens is None else call.reply_tokens
         # The first is sampled with the prompt's last step; each further one takes steps of its own.
         blocks = 1 + round(tokens / size)
         prompt = token_array()

@@ -12,7 +12,8 @@ from typing import Any
 
 from radix_engine.model.errors import ModelError
 from radix_engine.model.gguf_header import read_gguf_header
-from workloads.option_types import at_least, one_of
+from server.config.readers import size
+from workloads.option_types import at_least, one_of, reading
 
 NAME = "kv-size"
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
@@ -138,6 +139,12 @@ def add_parser(
         help="also the memory for so many tokens, such as a context",
     )
     parser.add_argument(
+        "--memory",
+        type=reading(size(1, 2**50)),
+        metavar="SIZE",
+        help="also how many tokens fit so much memory, written like 8GiB",
+    )
+    parser.add_argument(
         "--block-size",
         type=at_least(1, whole=True),
         default=16,
@@ -147,25 +154,29 @@ def add_parser(
     return parser
 
 
-def kv_size(config: Path, dtype: str, tokens: int | None, block_size: int) -> int:
+def kv_size(
+    config: Path, dtype: str, tokens: int | None, memory_bytes: int | None, block_size: int
+) -> int:
     """Print the arithmetic; returns the exit status."""
     try:
-        size = kv_size_of(read_config(config))
+        found = kv_size_of(read_config(config))
     except ConfigError as problem:
         print(f"{NAME}: {problem}", file=sys.stderr)
         return 2
-    print("\n".join(lines(size, dtype, tokens, block_size)), flush=True)
+    print("\n".join(lines(found, dtype, tokens, memory_bytes, block_size)), flush=True)
     return 0
 
 
-def lines(size: KvSize, dtype: str, tokens: int | None, block_size: int) -> list[str]:
+def lines(
+    found: KvSize, dtype: str, tokens: int | None, memory_bytes: int | None, block_size: int
+) -> list[str]:
     """The arithmetic, a step a line."""
-    each = size.bytes_a_token(dtype)
+    each = found.bytes_a_token(dtype)
     shown = [
-        f"layers        {size.layers:>12,}",
+        f"layers        {found.layers:>12,}",
         "K and V       x          2",
-        f"K/V heads     x {size.kv_heads:>10,}",
-        f"head size     x {size.head_size:>10,}",
+        f"K/V heads     x {found.kv_heads:>10,}",
+        f"head size     x {found.head_size:>10,}",
         f"bytes, {dtype:<6} x {BYTES[dtype]:>10g}",
         f"a token       = {each:>10,.0f} bytes = {_readable(each)}",
         f"a block of {block_size} tokens: {_readable(each * block_size)}",
@@ -174,7 +185,11 @@ def lines(size: KvSize, dtype: str, tokens: int | None, block_size: int) -> list
         blocks = -(-tokens // block_size)
         whole = each * block_size * blocks
         shown.append(f"{tokens:,} tokens: {blocks:,} blocks, {_readable(whole)}")
-    return [*shown, *size.remarks]
+    if memory_bytes is not None:
+        blocks = int(memory_bytes // (each * block_size))
+        fit = f"{blocks:,} blocks, {blocks * block_size:,} tokens"
+        shown.append(f"{_readable(memory_bytes)}: {fit}")
+    return [*shown, *found.remarks]
 
 
 def _remarks(config: Mapping[str, Any], layers: int) -> list[str]:
@@ -215,7 +230,7 @@ def _whole(config: Mapping[str, Any], *names: str) -> int:
 
 
 def _readable(count: float) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.4g} {unit}"
+    for unit, one in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= one:
+            return f"{count / one:.4g} {unit}"
     return f"{count:g} bytes"

@@ -83,6 +83,8 @@ def simulate_serial(options: SerialOptions) -> int:
         print(json.dumps(results_form(NAME, figures, data), indent=2, allow_nan=False))
         return 0
     print(f"\n{_title(options)}\n{rates_table(rates)}")
+    if gap_closed(rates):
+        print("hit rates; in brackets, how much of the way from LRU to the optimum")
     if costs:
         print(f"\n{costs_table(costs)}")
     print(f"written: {path}, {plot}", flush=True)

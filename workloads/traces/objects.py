@@ -54,7 +54,9 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
         try:
             yield where, json.loads(line)
         except json.JSONDecodeError as error:
-            raise TraceError(f"{where}: not JSON: {error}") from error
+            raise TraceError(
+                f"{where}: not JSON: {error.msg} at character {error.pos + 1}"
+            ) from error
 
 
 def _elements(path: Path) -> Iterator[tuple[str, Any]]:

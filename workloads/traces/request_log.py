@@ -86,7 +86,9 @@ def _parsed(value: Any, where: str) -> Object:
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
-            raise TraceError(f"{where}: not JSON: {error}") from error
+            raise TraceError(
+                f"{where}: not JSON: {error.msg} at character {error.pos + 1}"
+            ) from error
     if not isinstance(value, dict):
         raise TraceError(f"{where} must be an object, is {kind_of(value)}")
     return value

@@ -122,7 +122,7 @@ class Feed:
         listeners = list(self._listeners)
         behind = [each for each in listeners if each.needs_all or each.pending is not None]
         try:
-            whole, changed = await self._service.between_steps(lambda: self._look(bool(behind)))
+            whole, changed = await self._service.over_steps(lambda: self._look(bool(behind)))
         except ApiError as error:
             whole = changed = _event({"at": time.time(), "problem": error.message})
         except Exception:

@@ -91,7 +91,7 @@ def debug_routes(service: Service) -> APIRouter:
         format: Literal["json", "text", "dot"] = "json",
     ) -> Response:
         query = TreeQuery(limit, depth, namespace, text, root)
-        return await _asked(service, lambda: _tree(service, query, format))
+        return await _asked(service, lambda: _tree(service, query, format), looks=True)
 
     @router.get(
         "/debug/events",
@@ -192,13 +192,15 @@ def _curve(service: Service) -> dict[str, Any]:
     }
 
 
-async def _asked(service: Service, work: Callable[[], Result], *, blocks: bool = False) -> Result:
-    """What the engine says between two steps; with ``blocks`` the work tokenises, too. Raises
-    ApiError."""
+async def _asked(
+    service: Service, work: Callable[[], Result], *, blocks: bool = False, looks: bool = False
+) -> Result:
+    """What the engine says between two steps; with ``blocks`` the work tokenises, too; with
+    ``looks`` it waits for many steps. Raises ApiError."""
     try:
         if blocks:
             service.check_open()
             return await service.on_text_thread(work)
-        return await service.between_steps(work)
+        return await (service.over_steps if looks else service.between_steps)(work)
     except RequestRefused as refusal:
         raise from_refusal(refusal, param="prompt") from refusal

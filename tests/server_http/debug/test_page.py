@@ -88,6 +88,16 @@ def test_a_server_that_does_not_answer_is_said_so(capsys: pytest.CaptureFixture[
     assert "http://127.0.0.1:9 does not answer" in capsys.readouterr().err
 
 
+def test_a_wrong_address_and_a_missing_file_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for address in ("gpu-3", "ftp://gpu-3", "http://gpu-3:x"):
+        assert run(["tree", "--url", address], {}) == 1
+        assert f"--url: {address!r} is no address" in capsys.readouterr().err
+    assert run(["explain", "--file", str(tmp_path / "gone")], {}) == 1
+    assert "gone cannot be read: No such file" in capsys.readouterr().err
+
+
 def test_a_file_may_be_a_body_messages_token_ids_or_text() -> None:
     assert body_of('{"prompt": "a"}') == {"prompt": "a"}
     assert body_of('[{"role": "user", "content": "a"}]')["messages"][0]["content"] == "a"

@@ -29,7 +29,7 @@ export class Requests {
     for (const each of this.recent) {
       if (known.has(each.id)) continue;
       const state = each.state === "open" ? "open" : each.status === 200 ? "ended" : `${each.status}`;
-      rows.push(this.row(each.id, state, each, each.total_ms === null ? "" : seconds(each.total_ms / 1000)));
+      rows.push(this.row(each.id, state, each, each.total_ms === null ? "" : seconds(each.total_ms / 1000), each.error));
     }
     if (!rows.length) rows.push(make("tr", {}, make("td", { colspan: 5, class: "quiet" }, "No requests yet.")));
     const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.id : null;
@@ -38,7 +38,7 @@ export class Requests {
     if (focused) [...this.body.querySelectorAll("button")].find((each) => each.dataset.id === focused)?.focus({ preventScroll: true });
   }
 
-  row(id, state, each, time) {
+  row(id, state, each, time, error = null) {
     const open = make("button", { type: "button", class: "link", "data-id": id, title: `The life of ${id}`, onclick: () => this.life(id) }, id.length > 22 ? `${id.slice(0, 21)}\u2026` : id);
     const share = each.prompt_tokens && each.cached_tokens !== null ? each.cached_tokens / each.prompt_tokens : null;
     const served =
@@ -49,9 +49,10 @@ export class Requests {
       "tr",
       {},
       make("td", {}, open, each.tenant ? make("div", { class: "quiet small" }, each.tenant) : null),
-      make("td", {}, make("span", { class: `badge ${state}` }, state)),
-      make("td", {}, served),
-      make("td", {}, ending(each.match_end)),
+      make("td", {}, make("span", { class: `badge ${error ? "failed" : state}` }, state)),
+      ...(error
+        ? [make("td", { colspan: 2 }, make("div", { class: "error", title: error }, error))]
+        : [make("td", {}, served), make("td", {}, ending(each.match_end))]),
       make("td", { class: "number" }, time),
     );
   }
