@@ -147,7 +147,7 @@ class TextCodec:
         except ValueError as error:
             raise RequestRefused(
                 f"tool_choice cannot be enforced: {error}. Leave it out, or start the server with "
-                "--tool-call-form",
+                "--tool-call-form hermes (or another that it knows)",
                 param="tool_choice",
                 code="unsupported_parameter",
             ) from None

@@ -44,6 +44,8 @@ def parse(
         raise SystemExit(_WRONG) from None
     if is_printed:
         print(as_toml(settings.values()))
+        for line in options.warnings:
+            print(f"warning: {line}", file=sys.stderr)
         raise SystemExit(0)
     return options
 

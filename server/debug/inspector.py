@@ -32,7 +32,7 @@ T = TypeVar("T")
 _MOST_ACTIVE = 256  # requests that one look tells of
 # What a look at the tree takes of the time between two steps: more where somebody waits for it than
 # where it comes again every second; of a long step a share, within bounds.
-_SLICE_S, _WAITED_FOR_SLICE_S, _MOST_SLICE_S = 0.0005, 0.001, 0.005
+_SLICE_S, _WAITED_FOR_SLICE_S, _MOST_SLICE_S = 0.0005, 0.0015, 0.005
 _STEP_SHARE = 0.05
 
 
@@ -75,7 +75,7 @@ class Look:
 
 class Inspector:
     """All methods are thread-safe and block for a step at most; a look at the tree blocks for some
-    steps, of which it takes a millisecond or a twentieth each, and for the looks before it.
+    steps, of which it takes 1.5 ms or a twentieth each, and for the looks before it.
 
     ``cache`` None: there is none, or no tree; what needs it raises RequestRefused then.
     """

@@ -231,10 +231,11 @@ def test_the_theme_follows_the_system_and_the_switch(watched: Watched) -> None:
     dark = background()
     assert dark != light
     watched.shot("dark")
+    is_light = "light => getComputedStyle(document.body).backgroundColor === light"
     page.select_option("#theme", "light")
-    assert background() == light
+    page.wait_for_function(is_light, arg=light)
     page.reload()
-    assert background() == light
+    page.wait_for_function(is_light, arg=light)
     page.select_option("#theme", "auto")
 
 

@@ -223,9 +223,12 @@ def test_what_cannot_be_is_not_printed(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
-def test_unknown_variables_are_warnings() -> None:
+def test_unknown_variables_are_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = parsed("", RADIX_PROT="1").warnings
     assert "RADIX_PROT" in line
+    with pytest.raises(SystemExit):
+        parse(["--print-config"], {"RADIX_PROT": "1"})
+    assert capsys.readouterr().err == f"warning: {line}\n"
 
 
 def test_nothing_slow_is_loaded_for_the_command_line() -> None:
