@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from server.chat.call_object import CallObject
@@ -20,7 +21,7 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-class CallsParser:
+class CallsParser(ABC):
     """Content with tool calls in it, as a state machine over the text that has not been dealt with.
 
     ``openings``: markers that begin calls. ``hidden``: markers that are special tokens of the
@@ -96,9 +97,9 @@ class CallsParser:
             self._mode = self._opened(found.marker)
         return True
 
+    @abstractmethod
     def _opened(self, marker: str) -> Mode:
         """What comes after an opening."""
-        raise NotImplementedError
 
     def _close(self) -> bool:
         """After a call: its closing tag, which may have been forgotten."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from server.common_prefix import common_prefix
 from server.errors import RequestRefused
 from server.http.engine_like import TextLike
 
@@ -81,18 +82,6 @@ def tokens_before(
 def unused_character(text: str) -> str:
     """A character that the text does not have, and that no text is likely to begin with."""
     return next(chr(code) for code in _PRIVATE_USE if chr(code) not in text)
-
-
-def common_prefix(one: str, other: str) -> int:
-    """How many characters two texts begin with alike. Cost: O(text)."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _place(render: Render, whole: str, messages: Messages, tools: Tools, mark: Mark) -> int:

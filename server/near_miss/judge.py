@@ -9,12 +9,12 @@ from hashlib import blake2b
 from itertools import accumulate
 
 from radix_engine.cache import TOKEN_BYTES, Branch, Namespace, pack, unpack
+from server.common_prefix import common_prefix
 from server.near_miss.alike import Alike, alike_after
 from server.near_miss.finding import Finding, Kind, Section
 from server.near_miss.kinds import (
     STAMPS,
     Span,
-    common_prefix,
     json_span,
     volatile_span,
 )

@@ -53,18 +53,6 @@ class Span(NamedTuple):
     stored_end: int
 
 
-def common_prefix(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 def volatile_span(text: str, stored: str, place: int) -> Span | None:
     """A time, an id or a number in which both texts differ at character ``place``, up to which they
     are the same. None where it is something else. Cost: constant."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from server.chat.prompt import ChatOptions
+from server.common_prefix import common_prefix
 from server.errors import RequestRefused
-from server.http.breakpoints import Messages, Tools, common_prefix, tokens_before
+from server.http.breakpoints import Messages, Tools, tokens_before
 from server.http.engine_like import TextLike
 
 TOOLS = "the tools"
